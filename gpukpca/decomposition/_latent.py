@@ -16,7 +16,6 @@ from gpukpca.algorithms.latent.fit import LatentTask, fit_em
 from gpukpca.algorithms.latent.memory import EMMemory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import LatentPrior
-from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.latent.spectrum import fit_spectrum, is_direct, plan_of_spectrum
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
@@ -122,9 +121,8 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         batches: Any = rows if isinstance(rows, BatchedRows) else cut_rows(self, rows, size)
         place = session.place(batches)
         resources, tol = session.resources(place), None if self.tol is None else float(self.tol)
-        settings = LatentSettings(ddof=int(self.ddof), tol=tol, max_iter=int(self.max_iter))
-        rng, listener = generator(self.random_state), listener_of(self)
-        task = LatentTask(self.n_components, self._prior(), settings, resources, rng, listener, weights)
+        how, rng = (int(self.ddof), tol, int(self.max_iter)), generator(self.random_state)
+        task = LatentTask(self.n_components, self._prior(), *how, resources, rng, listener_of(self), weights)
         em, chosen = EMMemory(resources, batches, place.moved or _is_copied(X)), None
         if self.solver != "em":  # the plan comes before the entries are read
             chosen = plan_of_spectrum(rows, task, em, or_em=self.solver == "auto")

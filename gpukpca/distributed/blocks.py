@@ -192,17 +192,15 @@ NAMESPACE = _Namespace()
 # -- functions that run on the workers ---------------------------------------------------------------------------------
 
 
-def _evaluated(*arguments: Any) -> np.ndarray:
+def _evaluated(*arguments: Any) -> Any:
     """Return the result of a program for (*panels, program); see `RemoteBlock._program`."""
     *panels, program = arguments
 
-    def value(step: Any) -> np.ndarray:
+    def value(step: Any) -> Any:
         if isinstance(step, int):
-            panel: np.ndarray = panels[step]
-            return panel
+            return panels[step]
         function, operands = step
-        result: np.ndarray = function(*(value(step[1]) if len(step) == 2 else step[0] for step in operands))
-        return result
+        return function(*(value(step[1]) if len(step) == 2 else step[0] for step in operands))
 
     return value(program)
 

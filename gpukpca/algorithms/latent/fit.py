@@ -15,11 +15,10 @@ from gpukpca.algorithms.latent.initialization import safe_observed_moments, star
 from gpukpca.algorithms.latent.memory import bytes_of_em, plan_text
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import AT_THE_FLOOR, FlatPrior, LatentPrior
-from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.progress import Listener, Progress, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import from_host, namespace_of
-from gpukpca.data.frequencies import Frequencies, number_of
+from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
 from gpukpca.exceptions import (
     ConvergenceWarning,
     GpuKPCAWarning,
@@ -41,7 +40,11 @@ class LatentTask:
 
     n_components: int | None
     prior: LatentPrior
-    settings: LatentSettings
+    ddof: int  # variances over n - ddof
+    # EM stops when a step adds no more to the log-likelihood of an observed entry, and with a flat prior turns the
+    # components by an angle whose sine is at most its square root. None: the tolerance of the prior.
+    tol: float | None
+    max_iter: int  # most steps of EM, extrapolations included
     resources: Resources
     rng: np.random.Generator
     progress: Listener | None = None
@@ -51,6 +54,10 @@ class LatentTask:
     def max_count(self) -> int:
         """Return the most components that EM computes."""
         return MOST_BY_DEFAULT if self.n_components is None else int(self.n_components)
+
+    def degrees(self, n: float) -> float:
+        """Return the degrees of freedom of n rows."""
+        return degrees_of_freedom(n) if self.ddof else n
 
     def count(self, n: int, d: int, below: int) -> int:
         """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
@@ -73,8 +80,8 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
 
     Every step reads the batches, which must stay the same. `EMMemory.check` comes first.
     """
-    settings, prior, resources = task.settings, task.prior, task.resources
-    like, tol = resources.place.work, prior.tol if settings.tol is None else settings.tol
+    prior, resources = task.prior, task.resources
+    like, tol = resources.place.work, prior.tol if task.tol is None else task.tol
     roots = None if task.weights is None else Frequencies.of(task.weights, like).roots
     moments, batches, roots, scale = safe_observed_moments(batches, roots)
     n, d = number_of(moments.rows), int(moments.means.shape[0])
@@ -95,7 +102,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     is_complete = math.isclose(observed, n * d, rel_tol=SAME)
     # The change of units makes densities of the data larger by this.
     log_volume = math.log(scale) * observed
-    factor = n / settings.degrees(n)
+    factor = n / task.degrees(n)
     if not total > 0:
         warn_user("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
         axes = from_host(np.eye(d)[:, :p], moments.means)
@@ -111,9 +118,9 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             value = step.value / observed + math.log(scale)
             if listener is not None:
                 text = f"EM step {step.number}: {prior.value_name} {value:.9g} an entry{step.changes(tol)}"
-                listener(Progress("step", text, step.number, settings.max_iter, step.distance, tol, value))
+                listener(Progress("step", text, step.number, task.max_iter, step.distance, tol, value))
 
-        limits = floor, tol, settings.max_iter
+        limits = floor, tol, task.max_iter
         em = EMProblem(lambda now: accumulate(batches, EStep(now), resources.n_jobs, roots), start, *limits, report)
         result = prior.iterate(em, moments)
         if isinstance(prior, FlatPrior) and result.parameters.noise <= AT_THE_FLOOR * floor:
@@ -142,7 +149,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
             "EM stopped after max_iter steps, before tol. Use a larger max_iter or tol, or fewer components: those "
             "that are noise take the most steps.",
             ConvergenceWarning,
-            max_iter=settings.max_iter,
+            max_iter=task.max_iter,
             tol=tol,
             gain=float(result.last.gain),
             turn=float(result.last.turn),

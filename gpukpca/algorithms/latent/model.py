@@ -66,11 +66,6 @@ class LatentModel:
         return len(self.variances)
 
     @property
-    def total(self) -> float:
-        """Return the trace of the model's covariance, of scaled rows."""
-        return float(np.sum(self.variances)) + (int(self.mean.shape[0]) - self.n_components) * self.noise
-
-    @property
     def roots(self) -> np.ndarray:
         """Return (Λ - σ²)^½, the lengths of the loadings, on the host."""
         return np.sqrt(np.maximum(self.variances - self.noise, 0.0))
@@ -208,7 +203,8 @@ class LatentFit(ComponentsResult):
         `run` are the fields `n_iter`, `converged`, `solver` and `fallbacks`. The `precisions` (q,) are on the host.
         """
         xp, scale = namespace_of(model.axes), model.scale
-        total = model.total if total is None else total
+        if total is None:
+            total = float(np.sum(model.variances)) + (int(model.mean.shape[0]) - model.n_components) * model.noise
         variances = variances_of_data(model.variances, scale, dtype)
         check_variance(total, scale, np.float64)
         if not model.n_components:  # the noise is all there is

@@ -83,12 +83,12 @@ def fit_spectrum(X: Array, task: LatentTask, plan: Candidate) -> LatentFit:
         with device_context(X):
             mean = move(centered_matrix(X, True, resources.n_jobs, weights=weights).mean, axes)
     known, rounding = LatentModel(axes, spectrum, 0.0, mean, scale), rounding_of(mean, pca.components, total)
-    model, steps, converged = prior.of_spectrum(known, rest, rounding, round(rows), n / task.settings.degrees(n))
+    model, steps, converged = prior.of_spectrum(known, rest, rounding, round(rows), n / task.degrees(n))
     return LatentFit.of(
         model,
         n,
         resources.place.work.dtype,
-        total * n / task.settings.degrees(n),
+        total * n / task.degrees(n),
         n_iter=steps,
         converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",

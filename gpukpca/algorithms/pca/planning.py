@@ -60,7 +60,6 @@ class PCATask(Task):
     rank: RankRequest
     settings: PCASettings
     with_scores: bool = False
-    p: int = field(init=False)  # components; an upper bound where the spectrum decides
     first: int = field(init=False)  # components, or the first guess where a share of the variance decides
     smaller_side: int = field(init=False)
     reuses_memory: bool = field(init=False)  # blocks are computed in memory that exists: those of NumPy in this process
@@ -68,7 +67,6 @@ class PCATask(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         facts = {
-            "p": self.rank.max_count,
             "first": max(1, self.rank.first),
             "smaller_side": min(self.n, self.d),
             "reuses_memory": is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster),
@@ -192,7 +190,7 @@ def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candi
     beyond = None
     if may_hand_over:  # what takes over is for many components
         matrix = _by_smaller_side(task)
-        whole = matrix.plan_for(task.p)
+        whole = matrix.plan_for(task.rank.max_count)
         beyond = replace(matrix, plan=replace(whole, n_components=p)) if whole.fits else None
     few = replace(krylov, or_dense=beyond is not None).most_pairs(few)
     return _with_most(task, candidate.with_beyond(beyond, "" if beyond is None else beyond.plan.method, few))
@@ -239,7 +237,7 @@ def _candidate(
         notes=notes,
         estimated_seconds=seconds,
     )
-    candidate = Candidate(plan, task.resources, needed, few=task.p)
+    candidate = Candidate(plan, task.resources, needed, few=task.rank.max_count)
     return candidate if method == "randomized" else _with_most(task, candidate)
 
 
