@@ -121,12 +121,16 @@ class Resources:
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
         if not isinstance(X, Rows):
             X = as_rows(rows_of_set(X, 0, 1) if is_set(X) else X, missing=True)
-        return cls.within(memory_limit, placement_for(device, X), n_jobs)
+        return cls.at(placement_for(device, X), memory_limit, n_jobs)
 
     @classmethod
-    def within(cls, budget: MemoryBudget | int | str | None, place: Placement, n_jobs: int | None) -> Resources:
-        """Return the resources of an attempt at a place, within a budget or the `memory_limit` of an estimator."""
-        budget = budget if isinstance(budget, MemoryBudget) else MemoryBudget(budget, place.work)
+    def at(cls, place: Placement, memory_limit: int | str | None, n_jobs: int | None) -> Resources:
+        """Return the resources of a fit at a place; the other arguments are those of the estimators."""
+        return cls.within(MemoryBudget(memory_limit, place.work), place, n_jobs)
+
+    @classmethod
+    def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
+        """Return the resources of an attempt at a place."""
         limit = min((budget.limit(one) for one in (*place.others, place.work)), key=lambda size: size or 0)
         is_limited = budget.memory_limit is not None
         return unchecked(cls, place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)

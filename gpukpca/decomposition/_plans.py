@@ -75,7 +75,7 @@ class WithPlan:
 
     def _resources(self: Any, place: Placement) -> Resources:
         """Return the resources of a fit that is planned for a place."""
-        return Resources.within(self.memory_limit, place, self.n_jobs)
+        return Resources.at(place, self.memory_limit, self.n_jobs)
 
 
 def _with_rule_of_gamma(estimator: Any, plan: Plan) -> Plan:

@@ -352,7 +352,7 @@ def _bayesian(known: _Variances, settings: _Settings) -> _Choice:
     if known.rows is None:
         variances, mean, like = known.model.explained_variance_, known.model.mean_, known.model.components_
     else:
-        quiet, resources = PCASettings(warns_of_rounding=False), Resources.within(None, known.place, None)
+        quiet, resources = PCASettings(warns_of_rounding=False), Resources.at(known.place, None, None)
         with device_context(known.place.work), overflow_allowed():
             rows = rescaled(known.rows, known.unit)
             fit = fit_rows(rows, None, quiet, resources, Randomness(0), sample_weight=known.weights)
