@@ -74,6 +74,20 @@ class LatentTask:
             )
         return p
 
+    def count_of_em(self, n: int, d: int) -> int:
+        """Return the number of components of EM, by default few; warn where more are possible."""
+        p = self.count(n, d, below=d)
+        if self.n_components is not None or p <= MOST_BY_DEFAULT:
+            return p
+        warn_user(
+            f"n_components=None: EM takes {MOST_BY_DEFAULT} components, as all that are possible need much memory and "
+            "steps of O(n d p²). Set n_components.",
+            GpuKPCAWarning,
+            possible=p,
+            bytes_of_all=bytes_of_em(self.resources.place.work, n, d, p, self.resources.n_jobs),
+        )
+        return MOST_BY_DEFAULT
+
 
 def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
@@ -86,16 +100,7 @@ def fit_em(batches: Iterable[Array], task: LatentTask) -> LatentFit:
     moments, batches, roots, scale = safe_observed_moments(batches, roots)
     n, d = number_of(moments.rows), int(moments.means.shape[0])
     counted = int(n) if task.weights is None else len(task.weights)
-    p = task.count(counted, d, below=d)
-    if task.n_components is None and p > MOST_BY_DEFAULT:
-        warn_user(
-            f"n_components=None: EM takes {MOST_BY_DEFAULT} components, as all that are possible need much memory and "
-            "steps of O(n d p²). Set n_components.",
-            GpuKPCAWarning,
-            possible=p,
-            bytes_of_all=bytes_of_em(like, counted, d, p, resources.n_jobs),
-        )
-        p = MOST_BY_DEFAULT
+    p = task.count_of_em(counted, d)
     needed = bytes_of_em(like, counted, d, p, resources.n_jobs)
     total = float(np.sum(moments.variances))
     observed = float(namespace_of(moments.counts).sum(moments.counts))
