@@ -217,7 +217,6 @@ WIDER = {
     "algorithms/pca/fit.py": 22,
     "decomposition/kernel_pca.py": 26,
     "decomposition/_latent.py": 22,
-    "decomposition/pca.py": 23,
 }
 
 

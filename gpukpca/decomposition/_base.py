@@ -21,6 +21,7 @@ from gpukpca import exceptions
 from gpukpca._typing import Array, ArrayLike, Held, Stream, of_rows
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
+from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.slots import NormBound
 from gpukpca.backend.device import device_context
@@ -201,6 +202,13 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         Y = new_data(self, X, getattr(self, self._origins[-1]), method, **how)
         with device_context(self._like), overflow_allowed():
             return work(Y)
+
+    def _of_scores(self, X: Any, work: Callable[[Array], Any], like: Array = None) -> Any:
+        """Return ``work(scores)`` of scores of new points, checked, as `like`: by default where the fit computes."""
+        check_is_fitted(self)
+        like = self._like if like is None else like
+        with device_context(like), overflow_allowed():
+            return work(new_scores(X, self._n_features_out, like, least=1))
 
     def _output(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""

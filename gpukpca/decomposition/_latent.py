@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Stream, UnknownRows, Vector
-from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.latent.fit import LatentTask, fit_em
 from gpukpca.algorithms.latent.memory import EMMemory
 from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
@@ -223,10 +222,7 @@ class LatentVariableEstimator(LatentAttributes[Held], LikelihoodEstimator[Held],
         ------
         NotFittedError, ValueError
         """
-        check_is_fitted(self)
-        with device_context(self._result.components), overflow_allowed():
-            Z = new_scores(X, self._result.n_components, self.components_, least=1)
-            return self._output(points_of(self._result, Z), X)
+        return self._output(self._of_scores(X, lambda Z: points_of(self._result, Z)), X)
 
     @row_wise("points")
     def denoise(self, X: ArrayLike) -> Array:

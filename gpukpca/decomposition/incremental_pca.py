@@ -8,15 +8,13 @@ from typing import Any, Self, overload
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import check_no_weights, new_scores, weights_of_batches
+from gpukpca.algorithms.inputs import check_no_weights, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
     IncrementalFit,
     state_after,
     warn_of_equal_rows,
 )
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.batches import is_set
 from gpukpca.data.finite import check_finite
@@ -317,12 +315,14 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         ------
         NotFittedError, ValueError
         """
+
+        def points(Z: Array) -> Array:
+            found = self._result.state.points(Z, self.components_, self.mean_, self.whiten)
+            check_finite(found, "The scores are too large.", "The array of points")
+            return found
+
         check_is_fitted(self)
-        with device_context(self.components_), overflow_allowed():
-            Z = new_scores(X, self.n_components_, self.components_, least=1)
-            points = self._result.state.points(Z, self.components_, self.mean_, self.whiten)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return self._output(points, X)
+        return self._output(self._of_scores(X, points, self.components_), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -307,7 +307,7 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
         KernelPCA
             The estimator itself.
         """
-        self._fit(X, False, sample_weight)
+        fit_in_session(self, X, partial(self._fit_within, X, False, sample_weight))
         return self
 
     @of_rows
@@ -317,13 +317,8 @@ class KernelPCA(KernelPeer, WithStreams, WithPlan, PreimageEstimator[Held]):
 
         Those of a Dask array have its chunks, or one where their lengths are unknown and there is no client.
         """
-        return self._fit(X, True, sample_weight)
-
-    def _fit(self, X: Any, wants_scores: bool, sample_weight: Any) -> Array | None:
-        """Fit, and return the scores or None; on any exception the estimator is as it was."""
-        if wants_scores:
-            check_no_data_frames(self, X)
-        return fit_in_session(self, X, partial(self._fit_within, X, wants_scores, sample_weight))
+        check_no_data_frames(self, X)
+        return fit_in_session(self, X, partial(self._fit_within, X, True, sample_weight))
 
     def _fit_within(self, X: Any, wants_scores: bool, sample_weight: Any, session: FitSession) -> Array | None:
         """Make one attempt; return the scores in the library of the data, or None."""

@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector
-from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import move, overflow_allowed
+from gpukpca.backend.namespace import move
 from gpukpca.backend.random import Seed, generator
 from gpukpca.data.place import Placement, to_caller
 from gpukpca.decomposition._base import LocalPCAAttributes, OnlyWhere, publish
@@ -331,10 +330,10 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
         PrecisionWarning
             Labels are missing, and there is more than one cluster.
         """
-        check_is_fitted(self)
-        fit = self._result
-        with device_context(fit.components), overflow_allowed():
-            scores = move(new_scores(X, fit.n_components, self.components_, least=1), fit.model.frame.shift)
+
+        def points(Z: Array) -> Array:
+            fit = self._result
+            scores = move(Z, fit.model.frame.shift)
             if labels is None and fit.n_clusters > 1:
                 warn_user(
                     "coordinates do not determine their cluster, and the likeliest one is a guess. Pass the labels, "
@@ -345,8 +344,9 @@ class LocalPCA(LocalPCAAttributes[Held], ClusterMixin, Saved):
                 which = fit.model.likeliest_labels(scores)
             else:
                 which = fit.model.check_labels(labels, int(scores.shape[0]))
-            points = fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
-            return self._output(points, X)
+            return fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
+
+        return self._output(self._of_scores(X, points), X)
 
     @row_wise("points")
     def denoise(self, X: ArrayLike) -> Array:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
-from sklearn.utils.validation import check_is_fitted
-
 from gpukpca._typing import (
     Array,
     ArrayLike,
@@ -22,15 +20,13 @@ from gpukpca._typing import (
     Vector,
     of_rows,
 )
-from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.model import PCAFit, log_densities_of, points_of, scores_of
 from gpukpca.algorithms.pca.planning import PCATask, plan_of
 from gpukpca.algorithms.pca.settings import RankRequest, SVDSolver
 from gpukpca.algorithms.plan import Plan
-from gpukpca.backend.device import device_context, on_its_device
-from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.random import Seed
 from gpukpca.data.place import Placement, comes_in_batches
 from gpukpca.decomposition._base import PCAAttributes, publish
@@ -262,7 +258,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         InvalidParameterError
             Weights are negative, NaN, infinite, all 0, or not as many as rows.
         """
-        self._fit(X, with_scores=False, sample_weight=sample_weight)
+        fit_in_session(self, X, partial(self._fit_within, X, False, sample_weight))
         return self
 
     @of_rows
@@ -272,7 +268,8 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
 
         The scores of a Dask array are a lazy Dask array with the same chunks.
         """
-        return self._fit(X, with_scores=True, sample_weight=sample_weight)
+        check_no_data_frames(self, X)
+        return fit_in_session(self, X, partial(self._fit_within, X, True, sample_weight))
 
     def _plan(self, X: Any) -> Plan:
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
@@ -281,12 +278,6 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         return plan_of(PCATask(data, self._resources(place), rank, self._settings())).plan
 
     _settings = pca_settings
-
-    def _fit(self, X: Any, with_scores: bool, sample_weight: Any) -> Array | None:
-        """Fit, and return the scores if they are requested."""
-        if with_scores:
-            check_no_data_frames(self, X)
-        return fit_in_session(self, X, partial(self._fit_within, X, with_scores, sample_weight))
 
     def _fit_within(self, X: Any, with_scores: bool, sample_weight: Any, session: FitSession) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -358,10 +349,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         ------
         NotFittedError, ValueError
         """
-        check_is_fitted(self)
-        with device_context(self._result.components), overflow_allowed():
-            scores = new_scores(X, self.n_components_, self._result.components, least=1)
-            return self._output(points_of(self._result, scores, self.whiten), X)
+        return self._output(self._of_scores(X, lambda Z: points_of(self._result, Z, self.whiten)), X)
 
     @property
     def _model(self) -> GaussianModel:

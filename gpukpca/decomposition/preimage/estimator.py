@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
-from gpukpca.algorithms.inputs import new_scores
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.result import (
@@ -24,7 +23,7 @@ from gpukpca.algorithms.preimage.result import (
     reconstruction_errors,
 )
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import host_values, overflow_allowed
+from gpukpca.backend.namespace import host_values
 from gpukpca.backend.parameters import check_has_options
 from gpukpca.decomposition._base import KernelPCAAttributes, OnlyWhere
 from gpukpca.decomposition._kernels import is_precomputed
@@ -182,10 +181,8 @@ class PreimageEstimator(KernelPCAAttributes[Held], Saved):
             Some points did not converge; they are the last iterates.
         """
         preimage, q = self._checked_preimage(n_components)
-        with device_context(self._like), overflow_allowed():
-            Z = new_scores(X, int(self.eigenvalues_.shape[0]), self._like, least=1)[:, :q]
-            points, info = points_of_scores(preimage, Z, X)
-        return (points, info) if return_info else points
+        found = self._of_scores(X, lambda Z: points_of_scores(preimage, Z[:, :q], X))
+        return found if return_info else found[0]
 
     @of_points
     @OnlyWhere(_without_inverse)
