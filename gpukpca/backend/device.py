@@ -93,9 +93,7 @@ def missing_columns(x: Any, width: int) -> int:
 
 def is_out_of_device_memory(error: BaseException, like: Any) -> bool:
     """Return whether an error in work on the device of `like` reports that its memory is full."""
-    if not is_cupy(like):
-        return False
-    return isinstance(error, MemoryError) or cuda_device.is_out_of_memory(error)
+    return is_cupy(like) and (isinstance(error, MemoryError) or cuda_device.is_out_of_memory(error))
 
 
 def synchronize(x: Array) -> None:

@@ -159,16 +159,19 @@ def accumulation_dtype(like: Any) -> Any:
     """Return the widest real floating type on the device of `like`."""
     if isinstance(like, np.ndarray) or issparse(like) or is_cupy(like):
         return np.float64
-    xp = namespace_of(like)
-    kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="real floating")
-    return xp.float64 if "float64" in kinds else xp.float32
+    return _widest(like, "real floating", "float64", "float32")
 
 
 def index_dtype(like: Any) -> Any:
     """Return int64, or int32 where the device of `like` has no int64, as with JAX unless `jax_enable_x64` is set."""
+    return _widest(like, "signed integer", "int64", "int32")
+
+
+def _widest(like: Any, kind: str, wide: str, narrow: str) -> Any:
+    """Return the wide dtype of a kind where the device of `like` has it, else the narrow one."""
     xp = namespace_of(like)
-    kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="signed integer")
-    return xp.int64 if "int64" in kinds else xp.int32
+    known = xp.__array_namespace_info__().dtypes(device=device_of(like), kind=kind)
+    return getattr(xp, wide if wide in known else narrow)
 
 
 def real_floating(x: Any) -> bool:
@@ -280,9 +283,6 @@ def overflow_allowed() -> Any:
 
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
     """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
-    if (made := writable(shape, like, dtype)) is not None:
-        made.fill(value)
-        return made
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
 
 
@@ -293,8 +293,6 @@ def concat(parts: Sequence[Array], axis: int = 0) -> Array:
 
 def arange(n: int, like: Any, dtype: Any = None) -> Array:
     """Return the integers 0 … n - 1."""
-    if isinstance(like, np.ndarray):
-        return np.arange(n, dtype=dtype)
     return namespace_of(like).arange(n, dtype=dtype, device=device_of(like))
 
 

@@ -148,11 +148,6 @@ def _cpu_quotas() -> tuple[int, ...]:
     return tuple(cpu_quotas(Path("/")))
 
 
-def blas_threads() -> int:
-    """Return the threads that BLAS may use now."""
-    return _single_threaded_blas.threads_allowed()
-
-
 def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = math.inf) -> int:
     """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
@@ -163,7 +158,9 @@ def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = 
     if occupied(2, multiplications) < 2 or not (is_numpy(like) or is_sparse(like)):
         return 1
     if n_jobs is None:
-        limit = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
+        limit = max(
+            1, min(_single_threaded_blas.threads_allowed(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers())
+        )
     else:
         limit = _workers_of(n_jobs)
     return occupied(limit, multiplications)
@@ -221,6 +218,8 @@ def _threaded(
     stop = threading.Event()
 
     def run(worker: int) -> None:
+        if worker:
+            _hold_thread_local_blas()
         try:
             with overflow_allowed():
                 for tile in shares[worker]:
@@ -233,13 +232,9 @@ def _threaded(
             stop.set()
             raise
 
-    def run_in_thread(worker: int) -> None:
-        _hold_thread_local_blas()
-        run(worker)
-
     with ThreadPoolExecutor(max(1, workers - 1)) as pool:
         try:
-            futures = [pool.submit(run_in_thread, worker) for worker in range(1, workers)]
+            futures = [pool.submit(run, worker) for worker in range(1, workers)]
             run(0)
             for future in futures:
                 future.result()
@@ -328,10 +323,5 @@ def row_slices(n: int, edge: int) -> list[tuple[int, int]]:
 
 def even_slices(n: int, longest: int, workers: int) -> list[tuple[int, int]]:
     """Return (start, stop) of consecutive slices of n rows of about one length, as many for every worker."""
-    return row_slices(n, even_length(n, longest, workers))
-
-
-def even_length(n: int, longest: int, workers: int) -> int:
-    """Return the rows of a slice of `even_slices`."""
     count = -(-n // (longest * workers)) * workers
-    return max(1, -(-n // max(1, count)))
+    return row_slices(n, max(1, -(-n // max(1, count))))

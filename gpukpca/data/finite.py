@@ -80,7 +80,7 @@ def check_finite(
     """
     if isinstance(X, Rows):
         found = X.fold(entries_of_panel, merge=operator.add)
-    elif _all_panels(_not_infinite if missing else _is_finite, X, counts):
+    elif _all_panels(lambda xp, A: ~xp.isinf(A) if missing else xp.isfinite(A), X, counts):
         return
     else:
         found = entries_of_panel(X if is_sparse(X) else blanked(to_host(X), counts))
@@ -170,7 +170,7 @@ def has_missing(X: Any) -> bool:
 
 
 def _misses_entries(panel: Any) -> bool:
-    return not _all_panels(_not_missing, panel)
+    return not _all_panels(lambda xp, A: ~xp.isnan(A), panel)
 
 
 def not_finite(op: SymmetricOperator | NumberSource, i: int, j: int, value: float) -> InvalidParameterError:
@@ -189,20 +189,8 @@ def overflow(op: SymmetricOperator | NumberSource, where: str) -> InvalidParamet
     )
 
 
-def _is_finite(xp: Any, panel: Array) -> Array:
-    return xp.all(xp.isfinite(panel))
-
-
-def _not_infinite(xp: Any, panel: Array) -> Array:
-    return ~xp.any(xp.isinf(panel))
-
-
-def _not_missing(xp: Any, panel: Array) -> Array:
-    return ~xp.any(xp.isnan(panel))
-
-
 def _all_panels(test: Callable[[Any, Array], Array], X: Any, counts: np.ndarray | None = None) -> bool:
-    """Return whether ``test(xp, panel)`` holds for all entries, of a sparse X the stored ones, by panels of rows.
+    """Return whether ``test(xp, panel)`` is true of all entries, of a sparse X the stored ones, by panels of rows.
 
     The host ends at the first panel that fails. A device makes all flags before one wait: each wait empties its queue.
     """
@@ -210,7 +198,7 @@ def _all_panels(test: Callable[[Any, Array], Array], X: Any, counts: np.ndarray 
     xp, on_gpu = namespace_of(values), is_on_gpu(values)
     rows = panel_length(int(values.shape[1]), True) if on_gpu else blocking.CHECKED_ROWS
     flags = (
-        test(xp, blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:]))
+        xp.all(test(xp, blanked(values[start:stop, :], None if counts is None or is_sparse(X) else counts[start:])))
         for start, stop in row_slices(int(values.shape[0]), rows)
     )
     return bool(reduce(xp.logical_and, flags, True)) if on_gpu else all(map(bool, flags))
