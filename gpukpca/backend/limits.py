@@ -62,9 +62,9 @@ def free_memory(root: Path, environ: Mapping[str, str]) -> int:
     """
     tasks, groups = _tasks_here(environ), list(_group_memory(root))
     batch = list(_batch_memory(environ, tasks))
-    free = [_system_memory(root), *_process_memory(root), *(left for left, _ in groups)]
+    free = [_system_memory(root), *_left_by_process(root), *(left for left, _ in groups)]
     if batch or tasks > 1:
-        held, shared = _held(root, "VmRSS"), [_installed_memory(root), *(whole for _, whole in groups)]
+        held, shared = process_memory(root, "VmRSS"), [_installed_memory(root), *(whole for _, whole in groups)]
         free += [limit - held for limit in batch] + [whole // tasks - held for whole in shared if tasks > 1]
     return max(0, min(free))
 
@@ -101,16 +101,16 @@ def _group_memory(root: Path) -> Iterator[tuple[int, int]]:
             yield limit - (_number(folder / usage_file) or 0) + cache, limit
 
 
-def _process_memory(root: Path) -> Iterator[int]:
+def _left_by_process(root: Path) -> Iterator[int]:
     """Yield what the limits of this process, those of `ulimit -v` and `ulimit -d`, leave."""
     for line in _lines(root / "proc/self/limits"):
         for name, key in PROCESS_LIMITS:
             limit = line.removeprefix(name).split()[:1] if line.startswith(name) else []
             if limit and limit[0].isdecimal():  # or "unlimited"
-                yield int(limit[0]) - _held(root, key)
+                yield int(limit[0]) - process_memory(root, key)
 
 
-def _held(root: Path, key: str) -> int:
+def process_memory(root: Path, key: str) -> int:
     """Return the bytes of a line of this process's status; 0 where the system has none."""
     return (_value(root / "proc/self/status", key) or 0) * 1024
 

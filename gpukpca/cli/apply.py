@@ -23,6 +23,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import show_run, taken
 from gpukpca.cli.table import ROLES, SLICE_ROWS, Table, input_options
 from gpukpca.data.finite import FINITE, NotFiniteError, check_finite
+from gpukpca.decomposition import reconstruction
 from gpukpca.decomposition._model_files import load
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
@@ -114,13 +115,7 @@ def _denoiser(model: Any, count: int | None) -> Map:
         if count is not None:
             raise InvalidParameterError(f"-n: {type(model).__name__} has to use all of its components.")
         return model.denoise
-
-    def through_axes(X: np.ndarray) -> np.ndarray:
-        scores = np.array(model.transform(X))
-        scores[:, limit if count is None else count :] = 0.0
-        return model.inverse_transform(scores)
-
-    return through_axes
+    return lambda X: reconstruction(model, X, count)
 
 
 def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from gpukpca import __version__
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
+from gpukpca.backend.limits import process_memory
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.backend.work import rates_text
 from gpukpca.cli.failures import say
@@ -69,12 +70,8 @@ def _version_of(package: str) -> str:
 
 def peak_memory_mib() -> float | None:
     """Return the largest resident memory of the process so far, None where the system does not report it."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # getrusage would count what the parent process held before exec.
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
+    if peak := process_memory(Path("/"), "VmHWM"):  # getrusage would count what the parent process held before exec
+        return peak / 2**20
     if sys.platform == "win32":
         return None
     import resource

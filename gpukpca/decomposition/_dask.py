@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import matrix_of
-from gpukpca.decomposition._validation import Shape, limit_of, training_data
+from gpukpca.decomposition._validation import limit_of, no_rows, training_data
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import filled_rows, known_width, mapped_rows
@@ -29,14 +28,12 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 
 # What computes a Dask array that does not fit into memory.
 OF_CLIENTS = "Start a client, distributed.Client(...), and the fit is shared out to its workers."
-# Columns of the result, by its kind.
-WIDTHS: dict[str, Callable[[Any], int | None]] = {
-    "scores": lambda model: int(model._n_features_out),
-    "points": lambda model: int(model.n_features_in_),
-    "rows": lambda model: int(model.n_features_in_),
-    "shares": lambda model: int(model.n_clusters_),
-    "numbers": lambda model: None,
-    "labels": lambda model: None,
+# Kinds of results with several columns, and the attribute that counts these.
+WIDTHS = {
+    "scores": "_n_features_out",
+    "points": "n_features_in_",
+    "rows": "n_features_in_",
+    "shares": "n_clusters_",
 }
 # Arguments that concern all rows at once.
 OF_ALL_ROWS = ("out", "return_info", "labels", "diagonal")
@@ -58,7 +55,7 @@ def cluster_rows(estimator: Any, X: Any, sample_weight: Any = None) -> ClusterRo
     else:
         X = filled_rows(X, rows_to_check(getattr(estimator, "eigen_solver", None), sample_weight))
         rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
-    validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
+    validate_data(estimator, no_rows(rows), reset=True, skip_check_array=True)
     rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process
     return rows
 
@@ -123,7 +120,7 @@ def lazy_answer(estimator: Any, X: Any, method: str, given: dict[str, Any], answ
     if method == "transform":
         check_no_data_frames(estimator, X)
     _check_rows(estimator, X, method, of)
-    model, width = _copy_for_workers(estimator), WIDTHS[answer](estimator)
+    model, width = _copy_for_workers(estimator), int(getattr(estimator, WIDTHS[answer])) if answer in WIDTHS else None
     own = "float32" if X.dtype == np.float32 else "float64"
     dtype = {"labels": "int64", "rows": own}.get(answer, estimator._dtype_out)
     return mapped_rows(X, partial(_asked, method, given), model, width, dtype)
@@ -149,7 +146,7 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
     if width is None:
         return
     if of == "points":
-        validate_data(estimator, Shape((1, width)), reset=False, skip_check_array=True)
+        validate_data(estimator, np.empty((0, width)), reset=False, skip_check_array=True)
     elif width != estimator._n_features_out:
         raise ValueError(
             f"{method} expects scores of shape (m, n_components) with n_components = {estimator._n_features_out}; got "

@@ -180,8 +180,8 @@ def check_width(estimator: Any, container: Any, X: Array, reset: bool) -> None:
         fitted.pop("feature_names_in_", None)
         fitted["n_features_in_"] = width
     if not is_array or "feature_names_in_" in fitted or fitted.get("n_features_in_") != width:
-        # A shape hides an array of another library, so that scikit-learn has nothing to convert.
-        shown = Shape(X.shape) if is_foreign(container) else container if hasattr(container, "shape") else X
+        # No row stands for an array of another library, so that scikit-learn has nothing to convert.
+        shown = no_rows(X) if is_foreign(container) else container if hasattr(container, "shape") else X
         validate_data(estimator, shown, reset=reset, skip_check_array=True)
         if reset and "feature_names_in_" in fitted:
             _check_landmarks(estimator)
@@ -193,7 +193,7 @@ def _check_names(model: Any, X: Any) -> None:
     """Raise where a data frame has other columns than the fit of `model`, as `transform` does."""
     has_names = column_names(X) is not None or hasattr(model, "feature_names_in_")
     if has_names and hasattr(model, "n_features_in_") and len(getattr(X, "shape", ())) == 2:
-        check_width(model, X, Shape(X.shape), reset=False)
+        check_width(model, X, no_rows(X), reset=False)
 
 
 def _check_landmarks(estimator: Any) -> None:
@@ -204,11 +204,9 @@ def _check_landmarks(estimator: Any) -> None:
         raise InvalidParameterError("landmarks have other names of columns than X; pass landmarks[list(X.columns)].")
 
 
-class Shape:
-    """Hold a shape, for scikit-learn's feature count."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = tuple(shape)
+def no_rows(X: Any) -> np.ndarray:
+    """Return an array as wide as X, for scikit-learn's feature count."""
+    return np.empty((0, int(X.shape[1])))
 
 
 def _check_unique_names(X: Any) -> None:
