@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,8 @@ class GaussianEstimator(AxesAttributes[Held], Saved):
 class LikelihoodEstimator(GaussianEstimator[Held]):
     """Base of those that also give the likelihood of rows."""
 
-    def _log_densities(self, X: Any) -> Array:
-        """Return `score_samples` where the fit computes."""
-        raise NotImplementedError
+    # From rows to `score_samples` where the fit computes.
+    _log_densities: Callable[[Any], Array]
 
     @OnlyWhere(_without_covariance, AttributeError)
     @row_wise("numbers")

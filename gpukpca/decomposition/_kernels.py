@@ -92,8 +92,6 @@ def warn_of_unused(estimator: Any) -> None:
     gamma.
     """
     kernel, combined = estimator.kernel, estimator._set_with_kernel
-    if isinstance(kernel, str) and kernel not in NAMED_KERNELS:
-        return  # an error of the fit
     for name in unused_parameters(kernel):
         value = getattr(estimator, name)
         if isinstance(value, str | Real) and value != SHARED[name] and name not in combined:

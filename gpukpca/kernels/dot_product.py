@@ -123,7 +123,7 @@ class _DotKernel(Kernel):
     steepness: float = 1.0
 
     def _factor(self) -> float:
-        return 1.0
+        return float(self.gamma)  # type: ignore[attr-defined]  # the kernels without gamma prepare rows otherwise
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
         rows = self._template(X, centered)
@@ -299,9 +299,6 @@ class Polynomial(_DotKernel, rules=(("degree", NOT_NEGATIVE), ("coef0", FINITE),
         signs = np.sign(values) if self.degree % 2 == 1 else values > 0
         return (signs * np.abs(values) ** (1.0 / self.degree) - self.coef0) / self.gamma
 
-    def _factor(self) -> float:
-        return float(self.gamma)
-
     def feature_count(self, d: int) -> int | None:
         """Return the number of monomials of degree up to `degree`; of that degree alone where coef0 is 0."""
         if not float(self.degree).is_integer() or self.coef0 < 0 or self.degree > LARGEST_DEGREE:
@@ -374,9 +371,6 @@ class Sigmoid(_DotKernel, rules=(("coef0", FINITE), ("gamma", NOT_NEGATIVE))):
     def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
         self.coef0 = coef0
-
-    def _factor(self) -> float:
-        return float(self.gamma)
 
     def _function(self, T: Array, constant: float, out: Array | None = None) -> Array:
         return elementwise.sigmoid(T, constant, out)
