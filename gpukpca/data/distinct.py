@@ -63,17 +63,15 @@ def first_of_each(rows: Any, limit: int | None = None) -> tuple[np.ndarray, np.n
     The search ends once `limit` are found.
     """
     found: dict[bytes, int] = {}
-    first: list[int] = []
     group: list[int] = []
     for start, stop in row_slices(int(rows.shape[0]), blocking.COMPARED_ROWS):
-        for number, key in enumerate(_keys(take_rows(rows, start, stop)), start):
-            place = found.setdefault(key, len(found))
-            if place == len(first):
-                first.append(number)
-            group.append(place)
-        if limit is not None and len(first) >= limit:
+        group += [
+            found.setdefault(key, number) for number, key in enumerate(_keys(take_rows(rows, start, stop)), start)
+        ]
+        if limit is not None and len(found) >= limit:
             break
-    return np.asarray(first, dtype=np.int64), np.asarray(group, dtype=np.int64)
+    first = np.array([*found.values()], dtype=np.int64)
+    return first, np.searchsorted(first, group)
 
 
 def _keys(rows: Any) -> list[bytes]:
