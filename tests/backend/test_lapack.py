@@ -60,6 +60,15 @@ def test_clusters_and_extreme_scales_cost_no_digits(name: str):
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(p), atol=1e-13)
 
 
+def test_vectors_in_float32_have_no_entries_below_the_normal_numbers():
+    """Entries of vectors of a nearly diagonal matrix fall below every number, where products take twice as long."""
+    n, tiny = 200, np.finfo(np.float32).tiny
+    A = np.diag(np.linspace(1.0, 2.0, n)) + 1e-4 * (np.eye(n, k=1) + np.eye(n, k=-1))
+    for p in (5, n):  # by inverse iteration, and by divide and conquer
+        _, vectors = leading_eigenpairs(A.astype(np.float32), lambda values, p=p: p)
+        assert not ((vectors != 0.0) & (np.abs(vectors) < tiny)).any()
+
+
 @pytest.mark.parametrize("p", [2, 9])
 def test_a_zero_matrix_has_orthonormal_vectors_and_nan_is_an_error(p: int):
     values, vectors = largest_eigenpairs(np.zeros((9, 9)), lambda _: p)
