@@ -263,8 +263,8 @@ def _parts(
     n, d, item, on_gpu = task.n, task.d, task.item, task.on_gpu
     copied, panels, sample, side = task.copy_bytes, 0, 0, n if by_samples else d
     has_scores = task.with_scores or by_samples or task.is_sparse
-    if task.is_sparse:  # with the values in float64, without full columns, weighted, and as they are multiplied
-        copied += (3 + (task.settings.scale is not False) + (item < 8)) * task.stored * STORED_ENTRY_BYTES
+    if task.is_sparse:  # with the values in float64, without full columns, weighted, as they are multiplied, by columns
+        copied += (4 + (task.settings.scale is not False) + (item < 8)) * task.stored * STORED_ENTRY_BYTES
     elif task.is_on_cluster:  # rows and sums stay with their workers
         has_scores = by_samples or task.X.local is not None
     else:
