@@ -96,7 +96,12 @@ def words(n: int, d: int) -> Any:
     return X
 
 
+def scattered(n: int, d: int) -> Any:
+    """Return a sparse matrix of uniform numbers in 1 % of its places: the variances are near each other."""
+    return sparse.random_array((n, d), density=0.01, format="csr", rng=np.random.default_rng(0))
+
+
 ABSENT = "no data of "  # the beginning of the reason where a case has none
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
 BUNDLED = {"digits": ("load_digits", 16), "iris": ("load_iris", 1)}
-GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset, flat, words)}
+GENERATORS = {f.__name__: f for f in (gaussian, clusters, decaying, steep, offset, flat, words, scattered)}
