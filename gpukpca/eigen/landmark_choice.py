@@ -65,6 +65,11 @@ class LandmarkChoice:
         options = options if options.rank else replace(options, rank=rank)
         return cls(options, rank if n is None or is_given(options) else min(n, rank))
 
+    @classmethod
+    def of_points(cls, d: int) -> Self:
+        """Return the choice of d + 1 points that span the rows of d features."""
+        return cls(Nystrom(d + 1, landmarks=list(range(d + 1)), bound_rows=0), d + 1)
+
     def of_first(self, count: int) -> Self:
         """Return the choice of all given landmarks, which are the first rows; they are those without a look."""
         options = replace(self.options, rank=count, landmarks=list(range(count)), bound="trace")
@@ -88,9 +93,7 @@ class LandmarkChoice:
     def sample_within(self, row_bytes: int, limit: int | None) -> int:
         """Return how many rows of `row_bytes` a fit in one pass chooses landmarks among, within a `limit` of bytes."""
         rank = int(self.options.rank or 0)
-        if self.is_given:
-            return rank
-        rows = max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
+        rows = rank if self.is_given else max(FEWEST_SAMPLED, SAMPLED_A_LANDMARK * rank)
         return rows if limit is None else max(rank, min(rows, limit // (SAMPLE_SHARE * row_bytes)))
 
     def slots_for(self, n: int | None, d: int, most: int | None) -> int:

@@ -136,20 +136,10 @@ def factored(task: FitTask, columns: int) -> Candidate:
     return _candidate(task, solver, EXACT.format(columns, n), storage, bill, work, p)
 
 
-def spanned(task: FitTask, **how: Any) -> Candidate:
-    """Return the eigenproblem of K = F Fᵀ by points that span the feature space, whose rows of F are added up."""
-    requested, points = task.settings.nystrom, task.d + 1
-    by_points = Nystrom(points, landmarks=list(range(points)), bound_rows=0)
-    found = folded(task, by_points, EXACT.format(task.d, task.n), **how)
-    solver = LowRank(tol=task.settings.tol) if requested is None else _choice_of(requested, task).options
-    storage: Any = replace(found.plan.storage, rank=task.d, sample=0)  # type: ignore[type-var]
-    return replace(found, plan=replace(found.plan, solver=solver, storage=storage))
-
-
-def among_all(task: FitTask, requested: Nystrom, edge: int) -> Candidate:
+def among_all(task: FitTask, edge: int) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
     n, item, workers = task.n, task.item, task.workers
-    choice = _choice_of(requested, task)
+    choice = _choice_of(task)
     rank = choice.rank
     p, panel = min(task.p, rank), panel_for(task, edge)
     bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | of_factor(task, rank))
@@ -179,8 +169,6 @@ def among_all(task: FitTask, requested: Nystrom, edge: int) -> Candidate:
 
 def folded(
     task: FitTask,
-    requested: Nystrom,
-    reason: str = REQUESTED,
     *,
     batch: int = 0,
     rows: int | None = None,
@@ -189,13 +177,15 @@ def folded(
 ) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks that are given, or chosen among a sample, and one fold over the rows of F.
 
-    `batch` of so many `rows`, None where that is not known, are read at once, and `task` is that of some of them; 0:
-    the rows are mapped, in memory or on a cluster. F is multiplied once more for eigenvectors and scores with
-    `with_vectors`: from memory with `keeps_factor`, else its rows are computed again.
+    Points that span the feature space take the place of landmarks where F is then exact. `batch` of so many `rows`,
+    None where that is not known, are read at once, and `task` is that of some of them; 0: the rows are mapped, in
+    memory or on a cluster. F is multiplied once more for eigenvectors and scores with `with_vectors`: from memory with
+    `keeps_factor`, else its rows are computed again.
     """
     n, d, item, workers = task.n, task.d, task.item, task.workers
-    choice = _choice_of(requested, task)
-    solver, rank = choice.options, choice.rank
+    is_exact, requested = task.is_spanned, task.settings.nystrom
+    choice = LandmarkChoice.of_points(d) if is_exact else _choice_of(task)
+    rank = choice.rank
     p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
     sample = min(n, choice.sample_within(d * item, task.resources.limit_set))
     pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
@@ -221,8 +211,12 @@ def folded(
         most = max(slots, looks)
         known = most if batch and rows is None else rows or n
         bill["solve"]["entries of the bound"] = entry_bytes(min(most, known))
-    kept: dict[str, Any] = {"with_vectors": with_vectors, "keeps_factor": keeps_factor, "slots": slots}
-    storage = LandmarkStorage(n, workers, rank, sample, **kept)
+    storage = LandmarkStorage(n, workers, rank, sample, None, with_vectors, keeps_factor, slots)
+    solver: LowRank | Nystrom = choice.options
+    if is_exact:
+        solver = LowRank(tol=task.settings.tol) if requested is None else _choice_of(task).options
+        storage = replace(storage, rank=d, sample=0)
+    reason = EXACT.format(d, n) if is_exact else REQUESTED
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
     if task.is_on_cluster or (batch and rows is None):
         return _candidate(task, solver, reason, storage, bill, None, p)
@@ -349,9 +343,9 @@ def _notes(
         yield NO_CHECKPOINT
 
 
-def _choice_of(requested: Nystrom, task: FitTask) -> LandmarkChoice:
-    """Return the landmarks of an approximation of K."""
+def _choice_of(task: FitTask) -> LandmarkChoice:
+    """Return the landmarks of the approximation of K that was requested."""
     check_not_indefinite(task.kernel)
-    choice = LandmarkChoice.of(requested, task.n, task.p)
+    choice = LandmarkChoice.of(task.settings.nystrom, task.n, task.p)
     task.check_rank(choice.rank)
     return choice

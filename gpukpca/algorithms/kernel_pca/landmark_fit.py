@@ -32,7 +32,7 @@ from gpukpca.backend.namespace import epsilon, from_host, to_host, writable
 from gpukpca.backend.parallel import worker_count
 from gpukpca.data.rows import Merge, sampling_step
 from gpukpca.data.slicing import gather_rows
-from gpukpca.eigen import Nystrom
+from gpukpca.eigen.landmark_choice import LandmarkChoice
 from gpukpca.eigen.landmarks import is_given
 from gpukpca.eigen.residuals import NULL_FACTOR, default_tolerance
 
@@ -102,7 +102,7 @@ def spanned_fit(
     check_underflow(rows_shown, task.kernel, task.n * (step * size) * (step * size))
     points = (np.mean(some / size, axis=0) + step * np.eye(task.d + 1, task.d)) * size
     first = first._replace(sample=LandmarkPool(from_host(points, task.place.work), None), in_order=False)
-    by_points = replace(plan, solver=Nystrom(len(points), landmarks=list(range(len(points)))))
+    by_points = replace(plan, solver=LandmarkChoice.of_points(task.d).options)
     fit = landmark_fit(task, by_points, first, rng, listener)
     return _exact(task, replace(fit, plan=replace(fit.plan, solver=plan.solver)))
 

@@ -14,7 +14,6 @@ from gpukpca.algorithms.kernel_pca.candidates import (
     factored,
     folded,
     on_cluster,
-    spanned,
     stored,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask, explicit_features
@@ -89,9 +88,7 @@ def plan_of_batches(task: FitTask, batches: Rows) -> Plan:
 
     def candidates(sized: tuple[FitTask, int]) -> list[Candidate]:
         task, batch = sized
-        requested: Any = task.settings.nystrom
-        how: dict[str, Any] = {"batch": batch, "rows": n}
-        return [spanned(task, **how) if task.is_spanned else folded(task, requested, **how)]
+        return [folded(task, batch=batch, rows=n)]
 
     smaller = [(f"batches of at most {usual} rows", (task, usual))] if batch > usual else []
     others = ([(text, (other, batch)) for text, other in series] for series in _changes(task))
@@ -120,7 +117,7 @@ def _candidates(task: FitTask) -> Iterator[Candidate]:
             argument="gram",
         )
     if task.is_spanned:
-        yield from (spanned(task, **how) for how in _ways(task))
+        yield from (folded(task, **how) for how in _ways(task))
         return
     if (nystrom := task.settings.nystrom) is not None:
         yield from _by_landmarks(task, nystrom)
@@ -144,9 +141,9 @@ def _by_landmarks(task: FitTask, requested: Nystrom) -> Iterator[Candidate]:
             argument="eigen_solver",
         )
     if stored_only or not (is_given(requested) or task.is_on_cluster or task.device_rows):
-        yield from (among_all(task, requested, edge) for edge in _edges(task))
+        yield from (among_all(task, edge) for edge in _edges(task))
     if not stored_only:
-        yield from (folded(task, requested, **how) for how in _ways(task))
+        yield from (folded(task, **how) for how in _ways(task))
 
 
 def _ways(task: FitTask) -> Iterator[dict[str, Any]]:

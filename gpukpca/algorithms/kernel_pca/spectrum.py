@@ -183,7 +183,8 @@ def warn_of_lost_components(
     """Warn of components that the dtype cannot resolve; `is_constant` is called where K does not show it."""
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     varies = op.base.has_diagonal and op.trace > 4.0 * epsilon(op.like) * op.noise_scale
-    if varies or not (_is_flat(op) or is_constant()):
+    column = None if varies else to_host(op.base.columns([0]))
+    if column is None or not (np.all(column == column[0]) or is_constant()):
         warn_of_rounding(eigenvalues, eigen, op)
 
 
@@ -238,12 +239,6 @@ def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: SymmetricOper
     """Return whether the largest eigenvalue lacks digits because of rounding."""
     noise = epsilon(op.like) * op.noise_scale
     return eigen.null_threshold > UNRESOLVED * max(float(eigenvalues.max(initial=0.0)), noise)
-
-
-def _is_flat(op: CenteredGram) -> bool:
-    """Return whether the first column of K holds one number only, as that of a constant kernel does."""
-    column = to_host(op.base.columns([0]))
-    return bool(np.all(column == column[0]))
 
 
 def warn_of_gap(eigen: EigenResult, p: int, missed: float = 0.0) -> None:
