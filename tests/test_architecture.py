@@ -216,7 +216,6 @@ MODULES = 20
 WIDER = {
     "algorithms/pca/fit.py": 22,
     "decomposition/kernel_pca.py": 26,
-    "decomposition/_latent.py": 22,
 }
 
 

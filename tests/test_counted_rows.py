@@ -337,7 +337,6 @@ UNWEIGHTED: dict[str, str] = {
     **dict.fromkeys(("Kernel.prepare", "Kernel.prepare_rows", "Kernel.template", "Kernel.features"), PARTS),
     "KernelPCAFit.of_eigenpairs": PARTS,
     **dict.fromkeys(("KernelPCAFit", "PCAFit"), PARTS),
-    **{f"{name}Preimage.learn": PARTS for name in ("Ridge", "FixedPoint", "DistanceConstraint")},
 }
 
 

@@ -223,22 +223,6 @@ def test_a_number_that_no_block_shows_is_found(prose: str, missing: set[str]) ->
     assert unshown(f"```python\nprint(X)\n```\n\n```text\n0.149 1797\n```\n\n{prose}\n") == missing
 
 
-def test_the_readme_prints_the_numbers_of_its_comments() -> None:
-    """To the digits shown; a residual, which rounding sets, to a factor of ten."""
-    compared = 0
-    for snippet in blocks(ROOT / "README.md", "python"):
-        printed: list[Any] = []
-        exec(compile(snippet, "README.md", "exec"), {"print": lambda *values, into=printed: into.append(values)})
-        comments = re.findall(r"^(?:print\(.*|\))  # (.*)$", snippet, flags=re.M)
-        for values, comment in zip(printed, comments, strict=True):
-            if match := re.match(r"(\d[-\d.e, ]*):", comment):
-                for value, shown in zip(values, match[1].split(", "), strict=True):
-                    digits = len(shown.partition(".")[2])
-                    assert 0.1 < value / float(shown) < 10 if "e" in shown else f"{value:.{digits}f}" == shown
-                    compared += 1
-    assert compared == 5
-
-
 def test_one_sentence_says_what_has_run_on_a_gpu() -> None:
     """It leaves all pages together, with the first record of a card."""
     pages = ["README.md", "docs/index.md", "docs/tutorials/on_a_gpu.md", "gpukpca/__init__.py"]

@@ -56,7 +56,6 @@ ROWS = ("X", "Y", "K", "V", "F", "Z", "X_new", "scores", "model_or_X")
 OF_THE_LIBRARY = "the library calls it with checked rows"
 OMITTED = {
     **dict.fromkeys(["Resources.check_copy", "Resources.for_fit"], OF_THE_LIBRARY),
-    **{f"{kind}Preimage.learn": OF_THE_LIBRARY for kind in ("Ridge", "FixedPoint", "DistanceConstraint")},
     **dict.fromkeys(["KernelPCAFit", "KernelPCAFit.of_eigenpairs", "PCAFit"], "a result"),
     **{f"CenteredGram.{method}": "a block of vectors" for method in ("project", "rooted")},
     "SymmetricOperator.project": "a block of vectors",

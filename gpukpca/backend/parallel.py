@@ -148,6 +148,11 @@ def _cpu_quotas() -> tuple[int, ...]:
     return tuple(cpu_quotas(Path("/")))
 
 
+def blas_threads() -> int:
+    """Return the threads that BLAS may use now."""
+    return _single_threaded_blas.threads_allowed()
+
+
 def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = math.inf) -> int:
     """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
@@ -158,9 +163,7 @@ def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = 
     if occupied(2, multiplications) < 2 or not (is_numpy(like) or is_sparse(like)):
         return 1
     if n_jobs is None:
-        limit = max(
-            1, min(_single_threaded_blas.threads_allowed(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers())
-        )
+        limit = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
     else:
         limit = _workers_of(n_jobs)
     return occupied(limit, multiplications)
