@@ -32,7 +32,9 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     with _named(*paths):
         try:  # before the first draft is there, so that no interrupt leaves one
             with ExitStack() as stack:
-                files = [stack.enter_context(_created(draft, path)) for path, draft in drafts.items()]
+                files = []  # a comprehension is left without its `finally` by Python 3.12, where a tracer interrupts it
+                for path, draft in drafts.items():
+                    files.append(stack.enter_context(_created(draft, path)))
                 yield files
                 # All that fails on a full disk comes before the first old file is replaced.
                 for file in files:
