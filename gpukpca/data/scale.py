@@ -22,7 +22,6 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.data.batches import BatchedRows
 from gpukpca.data.rows import map_rows
 from gpukpca.data.statistics import feature_bounds, half_range
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
@@ -91,11 +90,6 @@ def scaled_rows(X: Any, scale: float) -> Any:
 def rescaled(X: Any, scale: float) -> Any:
     """Return rows of any container times a power of two, in their type; X itself where that is 1."""
     return X if scale == 1.0 else map_rows(X, operator.mul, scale, width=int(X.shape[1]))
-
-
-def scaled_batches(batches: Iterable[Any], like: Array, scale: float) -> BatchedRows:
-    """Return batches of rows as `like` times a power of two, multiplied when they are read."""
-    return BatchedRows(lambda: (scaled_rows(batch, scale) for batch in batches), like)
 
 
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:

@@ -46,7 +46,8 @@ class HalfTiles(UpperTiles):
     scale: float = 0.0
 
     def sums(self, V: Array) -> list[Array | None]:
-        unit = _unit(V)
+        # The power of two that makes entries of orthonormal columns, about n^-1/2, those of about 1.
+        unit = 2.0 ** round(math.log2(V.shape[0]) / 2)
         parts = super().sums(in_float16(V, unit))
         return [None if part is None else part[:, : V.shape[1]] / (unit * self.scale) for part in parts]
 
@@ -55,11 +56,6 @@ class HalfTiles(UpperTiles):
         self.scale = self.scale or _scale(tile)
         self.cache[number] = in_float16(tile, self.scale)[:, : b.n_rows]
         return self.cache[number]
-
-
-def _unit(V: Array) -> float:
-    """Return the power of two that makes entries of orthonormal columns, about n^-1/2, those of about 1."""
-    return 2.0 ** round(math.log2(V.shape[0]) / 2)
 
 
 def _scale(tile: Array) -> float:

@@ -25,7 +25,7 @@ from gpukpca.covariance.panels import PanelCenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.data.batches import BatchedRows
 from gpukpca.data.frequencies import Frequencies
-from gpukpca.data.scale import are_safe, row_bounds, safe_scale, scaled_batches
+from gpukpca.data.scale import are_safe, row_bounds, safe_scale, scaled_rows
 from gpukpca.data.slicing import gather_rows, row_panels
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import GpuKPCAWarning, warn_user
@@ -144,7 +144,7 @@ def safe_observed_moments(
         return moments, batches, roots, 1.0
     low, high = row_bounds(imputed(batches, moments.means))
     scale = safe_scale(low, high, moments.means.dtype)
-    scaled = scaled_batches(batches, moments.means[None, :][:0, :], scale)
+    scaled = BatchedRows(lambda: (scaled_rows(batch, scale) for batch in batches), moments.means[None, :][:0, :])
     moments = observed_moments(scaled, roots)
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
