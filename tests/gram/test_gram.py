@@ -20,23 +20,14 @@ from gpukpca.kernels import (
     Kernel,
     Laplacian,
     Linear,
-    Matern,
     Polynomial,
     modulate,
 )
 from tests import oracle, tolerances
 from tests.each import each
+from tests.gram.test_protocol import EDGE, KERNELS, ODD_SIZES
 
 pytestmark = pytest.mark.usefixtures("threads_for_little")
-
-EDGE = 8
-ODD_SIZES = (1, EDGE - 1, EDGE, EDGE + 1, 3 * EDGE + 2)
-KERNELS = {
-    "rbf": (RBF(0.3), oracle.rbf(0.3)),
-    "poly": (Polynomial(2, 0.3, 1.0), oracle.poly(2, 0.3, 1.0)),
-    "laplacian": (Laplacian(0.3), oracle.laplacian(0.3)),
-    "sum": (Linear() + Matern(0.3, 2.5), lambda x, y: oracle.linear(x, y) + oracle.matern(0.3, 2.5)(x, y)),
-}
 
 
 def rows(n: int, d: int = 3, dtype: str = "float64", seed: int = 0) -> np.ndarray:
