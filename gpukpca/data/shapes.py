@@ -46,7 +46,8 @@ def most_planned_rows(d: int) -> int:
 
 def planned_shape(X: Any, dtype: Any = None) -> Any:
     """Return a tuple (n, d) as `DataShape`, and data as they are; raise where `dtype` or the tuple is not allowed."""
-    if not _is_shape(X):
+    # A tuple of numbers is never a set of rows.
+    if not (isinstance(X, tuple) and X and all(isinstance(one, Real) for one in X)):
         if dtype is None:
             return X
         raise InvalidParameterError(
@@ -61,11 +62,6 @@ def planned_shape(X: Any, dtype: Any = None) -> Any:
             argument="X",
         )
     return DataShape((int(X[0]), int(X[1])), _precision(dtype))
-
-
-def _is_shape(X: Any) -> bool:
-    """Return whether X is a tuple of numbers, which is never a set of rows."""
-    return isinstance(X, tuple) and len(X) > 0 and all(isinstance(one, Real) for one in X)
 
 
 def _precision(dtype: Any) -> np.dtype:

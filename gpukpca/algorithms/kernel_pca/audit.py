@@ -49,14 +49,11 @@ FEATURE_COPIES, SQUARES, WORKER_SQUARES = 5, 6, 3
 class AuditPass(PlannedSolver):
     """The products of an audit, as a plan counts them: so many columns, passes, features of landmarks, and threads."""
 
+    name = "audit"
     columns: int
     passes: int
     features: int = 0
     workers: int = 1
-
-    @property
-    def name(self) -> str:
-        return "audit"
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         return self.columns + 1  # and ones, for the means of K
