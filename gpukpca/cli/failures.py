@@ -26,6 +26,8 @@ from gpukpca.exceptions import (
 NOTHING = "nothing was written"
 OUTPUT = "standard output"
 BAD_INPUT = 2
+# Parameters of estimators that the option --solver sets.
+SOLVERS = ("eigen_solver", "svd_solver")
 OF_LIBRARY = (ClusterError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
 FAILURES = (ValueError, TypeError, MemoryError, OSError, *OF_LIBRARY)
 # Characters of a message, and of a word of it, which may be the value of an option.
@@ -86,7 +88,7 @@ def message_of(error: BaseException) -> str:
     options = {
         one.name: f"{max(one.opts, key=len)} " for one in context.command.params if isinstance(one, click.Option)
     }
-    options |= dict.fromkeys(("eigen_solver", "svd_solver"), options.get("solver", ""))
+    options |= dict.fromkeys(SOLVERS, options.get("solver", ""))
     options |= {name: f"--set {name}=" for name, _ in context.params.get("settings", ())}
     if argument not in options:
         return message

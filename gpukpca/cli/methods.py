@@ -17,6 +17,7 @@ from gpukpca._formatting import format_bytes, pluralize
 from gpukpca._rules import closest
 from gpukpca.backend.parameters import check_values, parameter_names
 from gpukpca.checkpoint import Checkpoint
+from gpukpca.cli.failures import SOLVERS
 from gpukpca.cli.inputs import title_of
 from gpukpca.cli.report import Column, Lines
 from gpukpca.cli.table import Table
@@ -30,8 +31,6 @@ DEFAULT_COMPONENTS = 10
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
 # Words for the number of components, and the methods that know them.
 COUNT_WORDS = {"mle": ["pca"], "bic": ["local"], "all": ["kernel", "pca"]}
-# Parameters of estimators that the option --solver sets.
-SOLVERS = ("eigen_solver", "svd_solver")
 VARIANCES = ("explained_variance", "explained_variance_ratio")
 
 
