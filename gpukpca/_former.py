@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import Any, TypeVar
 
-from gpukpca.exceptions import warn_again
+from gpukpca.exceptions import InvalidParameterError, warn_again
 
 C = TypeVar("C", bound=type)
 
@@ -70,25 +71,53 @@ def keep_former_names(module: str) -> None:
 
 
 def former_parameters(**names: str) -> Callable[[C], C]:
-    """Return the decorator of a class whose constructor and `set_params` take parameters by former names too."""
+    """Return the decorator of a class that takes parameters by former names too, and has them as attributes.
+
+    Its signature, and with it `get_params` and `clone`, are those of the new names.
+    """
+
+    def present(name: str) -> str:
+        text = f"the parameter {name} is called {names[name]} now, and by no other name in the next minor version."
+        warn_again(FutureWarning(text))
+        return names[name]
 
     def taking(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)  # the signature, and with it get_params and clone, are those of the new names
-        def renamed(*args: Any, **parameters: Any) -> Any:
-            for name in list(parameters):
+        @wraps(method)
+        def renamed(self: Any, *args: Any, **parameters: Any) -> Any:
+            found = {}
+            for name, value in parameters.items():
                 head, mark, rest = name.partition("__")
-                if head in names and names[head] not in parameters:
-                    parameters[f"{names[head]}{mark}{rest}"] = parameters.pop(name)
-                    text = f"the parameter {head} is called {names[head]} now, and by no other name in the next minor"
-                    warn_again(FutureWarning(f"{text} version."))
-            return method(*args, **parameters)
+                if head in names and head not in signature(type(self)).parameters:  # a subclass may have its own
+                    if f"{names[head]}{mark}{rest}" in parameters:
+                        text = f"{head} and {names[head]} are one parameter, and both are given: leave out {head}."
+                        raise InvalidParameterError(text)
+                    name = f"{present(head)}{mark}{rest}"
+                found[name] = value
+            return method(self, *args, **found)
 
         return renamed
+
+    def attribute(name: str) -> property:
+        return property(
+            lambda self: getattr(self, present(name)), lambda self, value: setattr(self, present(name), value)
+        )
 
     def made(cls: C) -> C:
         for name in ("__init__", "set_params"):
             if hasattr(cls, name):
                 setattr(cls, name, taking(getattr(cls, name)))
+        for name in names:
+            setattr(cls, name, attribute(name))
+        restore = getattr(cls, "__setstate__", None)
+
+        def __setstate__(self: Any, state: dict[str, Any]) -> None:
+            state = {names.get(name, name): value for name, value in state.items()}
+            if restore is None:
+                self.__dict__.update(state)
+            else:
+                restore(self, state)
+
+        setattr(cls, "__setstate__", __setstate__)  # noqa: B010
         return cls
 
     return made

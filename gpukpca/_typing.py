@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     Held = TypeVar("Held", bound=Any, default=Any)
-    Real = TypeVar("Real", bound=np.floating[Any], default=np.float64)
+    Real = TypeVar("Real", bound=np.float32 | np.float64, default=np.float64)
 else:
     from typing import TypeVar
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -62,8 +63,35 @@ def test_a_parameter_that_was_renamed_works_by_its_former_name():
     assert search.solver.block_size == 5
     assert "eigen_solver" not in search.get_params()
     assert clone(search).solver == search.solver
-    with pytest.raises(TypeError, match="eigen_solver"):
-        KernelPCACV(solver="dense", eigen_solver="dense")
+    for both in (
+        lambda: KernelPCACV(solver="dense", eigen_solver="dense"),
+        lambda: search.set_params(solver__block_size=3, eigen_solver__block_size=4),
+        lambda: replace(KernelPCASettings(), eigen_solver="dense"),
+    ):
+        with pytest.raises(TypeError, match="eigen_solver and solver are one parameter, and both are given"):
+            both()
+
+
+@pytest.mark.filterwarnings("ignore:the parameter:FutureWarning")
+def test_a_parameter_that_was_renamed_is_an_attribute_and_in_older_pickles():
+    search = KernelPCACV()
+    search.set_params(eigen_solver=BlockKrylov(), eigen_solver__block_size=4)
+    assert search.eigen_solver is search.solver
+    assert search.solver.block_size == 4
+    search.eigen_solver = "dense"
+    assert clone(search).solver == "dense"
+    for made, old in ((search, "eigen_solver"), (KernelPCASettings(), "eigen_solver"), (PCASettings(), "svd_solver")):
+        # As a version before the new name pickled it.
+        state = {old if name == "solver" else name: value for name, value in made.__getstate__().items()}
+        again = type(made).__new__(type(made))
+        again.__setstate__(state | {old: "randomized"})
+        assert again.solver == "randomized"
+
+    class Own(KernelPCACV):
+        def __init__(self, eigen_solver="auto"):
+            super().__init__(solver=eigen_solver)
+
+    assert Own().set_params(eigen_solver="dense").solver == "dense"
 
 
 def test_an_option_that_was_renamed_works_by_its_former_name(tmp_path, monkeypatch):
@@ -76,3 +104,5 @@ def test_an_option_that_was_renamed_works_by_its_former_name(tmp_path, monkeypat
         run = testing.CliRunner().invoke(gpukpca, ["plan", "iris", *options.split()])
         assert (run.exit_code, run.stderr) == (0, f"warning: {name} is called --solver now.\n")
         assert "block Krylov" in run.output
+    run = testing.CliRunner().invoke(gpukpca, ["plan", "iris", "--svd-solver", "dense", "--solver=dense"])
+    assert (run.exit_code, "--svd-solver and --solver are one option" in run.stderr) == (2, True)

@@ -32,6 +32,8 @@ class ParameterObject:
 
     def __init_subclass__(cls, *, rules: Rules = (), **more: Any) -> None:
         super().__init_subclass__(**more)
+        if "rules" in vars(cls):
+            raise TypeError(f"{cls.__name__}.rules is not read: write class {cls.__name__}(..., rules=...) instead.")
         cls._rules = (*cls._rules, *rules)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -127,6 +127,8 @@ class GroupedCommand(click.Command):
         """Return the arguments that are left; options by former names count, with a warning."""
         for i, (name, mark, value) in enumerate(one.partition("=") for one in args):
             if name in FORMER:
+                if any(other.partition("=")[0] == FORMER[name] for other in args):
+                    raise click.UsageError(f"{name} and {FORMER[name]} are one option: leave out {name}.", ctx)
                 say(f"warning: {name} is called {FORMER[name]} now.", err=True)
                 args[i] = FORMER[name] + mark + value
         return super().parse_args(ctx, args)

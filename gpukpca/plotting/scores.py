@@ -205,7 +205,7 @@ def checked_components(components: Any, p: int) -> tuple[int, ...]:
         indices = tuple(index(component) for component in components)
     except TypeError:  # no sequence, or no integers
         indices = ()
-    indices = indices[:1] if p == 1 else indices
+    indices = indices[:1] if p == 1 and len(indices) == 2 else indices
     if len(indices) not in (1, 2, 3) or len({*indices}) < len(indices) or not all(0 <= one < p for one in indices):
         raise InvalidParameterError(
             f"components={components!r} must be one to three different indices from 0 to {p - 1}, such as (0,)."

@@ -268,6 +268,9 @@ def test_rules_of_a_class_add_to_those_of_its_bases():
         with pytest.raises(InvalidParameterError, match=f"Shifted: {next(iter(wrong))}="):
             KernelPCA(2, kernel=Shifted(**{"gamma": 0.1} | wrong)).fit(X)
     assert KernelPCA(2, kernel=Shifted(0.1, 2)).fit(X).kernel_.shift == 2
+    # As before 0.22: without this error its parameters would go unchecked.
+    with pytest.raises(TypeError, match=r"Old.rules is not read: write class Old\(\.\.\., rules="):
+        type("Old", (RBF,), {"rules": (("gamma", COUNT),)})
 
 
 def test_text_shows_what_was_given():

@@ -290,7 +290,9 @@ def test_notes_come_back(tmp_path: Path) -> None:
     model, _ = fitted("PCA")
     arrays = {"mean": np.arange(3.0), "scaling": {"mean": np.zeros(3), "deviation": np.ones(3)}}
     save(model, tmp_path / "m", notes | arrays)
-    found = gpukpca.load(tmp_path / "m").notes_
+    again = gpukpca.load(tmp_path / "m")
+    found = again.notes_
+    assert not hasattr(again.fit(np.eye(4)), "notes_")  # they are of the file of another fit
     assert_same({name: found.pop(name) for name in arrays}, arrays, "arrays")
     assert found == notes
 

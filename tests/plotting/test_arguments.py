@@ -147,6 +147,7 @@ def test_labels_are_checked_by_every_picture(iris: tuple[Any, np.ndarray, np.nda
         (lambda: BiplotDisplay(np.eye(3), np.eye(3)).plot(components=(0, 1, 2)), "a biplot has two"),
         (lambda: ScoresDisplay(np.eye(3), names="abc").plot(components=(0, 1, 2)), "names are for one or two"),
         (lambda: ScoresDisplay(np.eye(2)).plot(components=(0, 1, 2)), "must be one to three different .* from 0 to 1"),
+        (lambda: ScoresDisplay(np.eye(3)[:, :1]).plot(components=(0, 1, 2)), "must be one to three different .* to 0"),
         (lambda: ImageRowsDisplay({}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones((2, 4)), "b": np.ones((3, 4))}, (2, 2)), "one shape"),
         (lambda: ImageRowsDisplay({"a": np.ones(4)}, (2, 2)), "one shape"),
