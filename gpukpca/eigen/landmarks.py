@@ -129,7 +129,7 @@ def pivoted_cholesky(
     2.0
     """
     if rank is None and landmarks is None:
-        raise InvalidParameterError("neither rank nor landmarks is given: give the number of columns, or the rows.")
+        raise InvalidParameterError("rank=None and landmarks=None: give the number of columns, or the rows.")
     if landmarks is None:
         return drawn_cholesky(op, rank, rng, tol=tol, block_size=block_size, report=report, sample_weight=sample_weight)
     if rank is not None:
