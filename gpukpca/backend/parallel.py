@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, reduce
@@ -56,7 +56,7 @@ class _SingleThreadedBlas:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a handler of signals may fork in the thread that has it
         self._users = 0
-        self._before: list[tuple[Any, int]] = []  # the libraries that had several threads, and these
+        self._before: dict[Any, int] = {}  # the threads of the libraries, where one had several
         self._threads_before = 1
         if hasattr(os, "register_at_fork"):
             held, released = self._lock.acquire, self._lock.release
@@ -67,10 +67,10 @@ class _SingleThreadedBlas:
             self._users += 1
             try:
                 if self._users == 1:
-                    known = [(library, library.get_num_threads()) for library in _blas().lib_controllers]
-                    self._threads_before = _most_threads([threads for _, threads in known])
-                    self._before = [one for one in known if one[1] != 1]
-                    _set_threads([(library, 1) for library, _ in self._before])
+                    known = {library: library.get_num_threads() for library in _blas().lib_controllers}
+                    self._threads_before = _most_threads(known.values())
+                    self._before = {} if self._threads_before == 1 else known
+                    _set_threads(dict.fromkeys(self._before, 1))
             except BaseException:  # an interrupt between two libraries
                 self._leave()
                 raise
@@ -107,7 +107,7 @@ def _release() -> Callable[..., None]:
     return next(filter(None, releases), lambda force: None)
 
 
-def _set_threads(numbers: list[tuple[Any, int]]) -> None:
+def _set_threads(numbers: dict[Any, int]) -> None:
     """Set the threads of BLAS libraries, from whatever thread calls.
 
     From threadpoolctl 3.8 on the first thread that sets those of OpenBLAS controls them while it lives, and calls of
@@ -115,12 +115,12 @@ def _set_threads(numbers: list[tuple[Any, int]]) -> None:
     """
     if numbers:
         _release()(force=True)
-        for library, threads in numbers:
+        for library, threads in numbers.items():
             library.set_num_threads(threads)
         _release()(force=True)
 
 
-def _most_threads(known: list[Any]) -> int:
+def _most_threads(known: Collection[int]) -> int:
     """Return the most threads of the libraries; the usable CPUs where threadpoolctl knows none, as for Accelerate."""
     return max(known) if known else min([usable_cpus(), *blas_variables(os.environ)])
 
@@ -268,7 +268,8 @@ def fold_over(
     ``first``. The results of the workers are merged in their order.
     """
     if len(panels) == 1:  # half of the time that a few rows take is spent on what follows
-        return map_tiles(lambda panel: first(part(*panel, Scratch(like))), panels, 1)[0][0]
+        with _single_threaded_blas, overflow_allowed():
+            return first(part(*panels[0], Scratch(like)))
     workers = min(workers, len(panels))
     totals: list[Any] = [None] * workers
     scratch = [Scratch(like) for _ in range(workers)]
