@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, dataclass_transform
 
-from gpukpca._typing import Array
-
 T = TypeVar("T", bound=type)
 Made = TypeVar("Made")
 
@@ -76,21 +74,13 @@ def first_components(result: Made, keep: int, **more: Any) -> Made:
     return dataclasses.replace(result, **more)  # type: ignore[type-var]
 
 
-def attributes_of(result: Any, *without: str, move_to: Callable[[Array], Array] = lambda x: x) -> dict[str, Any]:
-    """Return the fields under the names of fitted attributes, with an underscore, but those named `without`.
-
-    Every array is moved by `move_to`.
-    """
+def attributes_of(result: Any, *without: str) -> dict[str, Any]:
+    """Return the fields under the names of fitted attributes, with an underscore, but those named `without`."""
     kind: Any = type(result)
-    found = {}
-    for name, is_array in _arrays_among(kind).items():
-        if name not in without:
-            value = getattr(result, name)
-            found[f"{name}_"] = move_to(value) if is_array and value is not None else value
-    return found
+    return {f"{name}_": getattr(result, name) for name in _names_of(kind) if name not in without}
 
 
 @cache
-def _arrays_among(kind: Any) -> dict[str, bool]:
-    """Return the names of the fields of a class, and whether they are arrays."""
-    return {field.name: bool(field.metadata.get("shape")) for field in dataclasses.fields(kind)}
+def _names_of(kind: Any) -> list[str]:
+    """Return the names of the fields of a class."""
+    return [field.name for field in dataclasses.fields(kind)]

@@ -92,7 +92,7 @@ class Placement:
     @cached_property
     def moved(self) -> bool:
         """Return whether the computation is elsewhere than the data."""
-        return not same_place(self.work, self.origin)
+        return self.work is not self.origin and not same_place(self.work, self.origin)
 
     def in_dtype(self, dtype: Any) -> Placement:
         """Return the same places in the dtype of checked rows, float32 or float64."""
@@ -149,7 +149,8 @@ def placement_for(device: Any, X: Any, shape: tuple[int, ...] | None = None, of_
     if known is not None:
         return known
     place = _placement_for(device, X, shape, of_pairs)
-    place = replace(place, others=tuple(_placement_for(name, X, shape, of_pairs).work for name in more))
+    if more:
+        place = replace(place, others=tuple(_placement_for(name, X, shape, of_pairs).work for name in more))
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
     warn_once(f"{cause}.", PrecisionWarning)

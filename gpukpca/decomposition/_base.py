@@ -262,15 +262,16 @@ def publish(
     The fields named `without` are no attributes. An `optional` attribute is deleted where its field is None, and so is
     one of the `others`, which are set as they are. `retries` are attempts that ran out of memory.
     """
-    to_origin = place.to_origin
-    derived = {f"{name}_": getattr(fit, name) for name in properties}
-    derived = {name: to_origin(value) if hasattr(value, "shape") else value for name, value in derived.items()}
+    fitted = vars(estimator)
+    values = attributes_of(fit, *without) | {f"{name}_": getattr(fit, name) for name in properties}
+    if place.moved:
+        values = {name: place.to_origin(value) if hasattr(value, "shape") else value for name, value in values.items()}
     optional = (*others, *(f"{name}_" for name in optional))
-    for name, value in (attributes_of(fit, *without, move_to=to_origin) | derived | others).items():
+    for name, value in (values | others).items():
         if value is not None or name not in optional:
-            vars(estimator)[name] = value
+            fitted[name] = value
         else:
-            vars(estimator).pop(name, None)
+            fitted.pop(name, None)
     if (fallbacks := getattr(fit, "fallbacks", None)) is not None:
         estimator.fallbacks_ = (*place.notes, *retries, *fallbacks)
     vars(estimator).pop("notes_", None)  # of the file of another fit

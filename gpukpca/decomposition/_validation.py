@@ -119,10 +119,11 @@ def _checked(estimator: Any, container: Any, reset: bool, **how: Any) -> Array:
         _check_not_condensed(container)
     X = as_rows(container, type(estimator).__name__, limit=limit_of(estimator), **how)
     X = dense_rows(X) if is_matrix else X
-    _check_unique_names(container)
-    if not is_matrix and reset:
-        _warn_of_row_numbers(container, X)
-    elif reset and getattr(estimator, "center", False):
+    if names := column_names(container):
+        _check_unique_names(names)
+        if not is_matrix and reset:
+            _warn_of_row_numbers(names, X)
+    if is_matrix and reset and getattr(estimator, "center", False):
         _warn_of_variables(container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
@@ -213,18 +214,16 @@ def no_rows(X: Any) -> np.ndarray:
     return np.empty((0, int(X.shape[1])))
 
 
-def _check_unique_names(X: Any) -> None:
+def _check_unique_names(names: list[Any]) -> None:
     """Raise where two columns of a data frame have one name."""
-    names = column_names(X) or []
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
 
 
-def _warn_of_row_numbers(container: Any, X: Array) -> None:
+def _warn_of_row_numbers(names: list[Any], X: Array) -> None:
     """Warn where a column of a data frame counts its rows: it is an identifier, and would be the first component."""
-    names = column_names(container)
-    if names and (j := counting_column(X)) is not None:
+    if (j := counting_column(X)) is not None:
         warnings.warn(
             f"column {names[j]!r} of X counts the rows, as an identifier does, and is used as a feature; leave the "
             "column out unless it is one.",

@@ -275,9 +275,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         """Return the plan of `fit` for X, or for a `DataShape`; called on a clone, whose `n_features_in_` it sets."""
         data, place = self._rows_and_place(X)
         rank = RankRequest.of(self.n_components, self.svd_solver, *data.shape)
-        return plan_of(PCATask(data, self._resources(place), rank, self._settings())).plan
-
-    _settings = pca_settings
+        return plan_of(PCATask(data, self._resources(place), rank, pca_settings(self))).plan
 
     def _fit_within(self, X: Any, with_scores: bool, sample_weight: Any, session: FitSession) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -286,7 +284,7 @@ class PCA(PCAAttributes[Held], PCAPeer, WithPlan, LikelihoodEstimator[Held]):
         is_lazy = with_scores and (is_dask_array(X) or comes_in_batches(X))  # scores are not held with the rows
         with session.on(place, data) as resources:
             how = pca_tools(self, data, sample_weight) | {"with_scores": with_scores and not is_lazy}
-            fit = fit_rows(data, self.n_components, self._settings(), resources, sample_weight=sample_weight, **how)
+            fit = fit_rows(data, self.n_components, pca_settings(self), resources, sample_weight=sample_weight, **how)
             self._publish(fit, place, session.budget.failures)
             if fit.scores is None:
                 return self.transform(X) if is_lazy else None
