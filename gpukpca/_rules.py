@@ -85,7 +85,8 @@ class Rule:
 
     def check_argument(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
-        replace(self, message=OF_ARGUMENT, unknown="").check("", name, value)
+        if not self.allows(value):
+            replace(self, message=OF_ARGUMENT, unknown="").check("", name, value)
 
 
 # Names of parameters with their rules.

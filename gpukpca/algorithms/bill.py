@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +29,9 @@ class Bill(dict[str, Parts]):
     def parts(self) -> Parts:
         """Return the bytes at the peak by their names."""
         largest = max((parts for phase, parts in self.items() if phase), key=total, default={})
-        return dict(Counter(self.get("", {})) + Counter(largest))
+        held = self.get("", {})
+        parts = held | {name: held.get(name, 0) + size for name, size in largest.items()}
+        return {name: size for name, size in parts.items() if size > 0}
 
     @property
     def peak(self) -> int:

@@ -89,14 +89,15 @@ class Task:
 
     def plan(self, bill: Parts, **fields: Any) -> Plan:
         """Return the plan of a fit of these rows with these parts of its bytes; `fields` are its others."""
+        needed = total(bill)
         fields["notes"] = (*fields.get("notes", ()), *self.place.notes, *self._notes_on_device(fields))
         return Plan(
             n_samples=self.n,
             n_features=self.d,
             dtype=dtype_name(self.X.dtype),
             device=self.place.devices,
-            predicted_bytes=total(bill),
-            available_bytes=self.resources.allowed(total(bill)),
+            predicted_bytes=needed,
+            available_bytes=self.resources.allowed(needed),
             bill={name: size for name, size in bill.items() if size},
             **fields,
         )
@@ -129,5 +130,7 @@ class Task:
 
     @cached_property
     def workers(self) -> int:
-        """Return the number of threads."""
-        return worker_count(self.place.work, self.resources.n_jobs, self.multiplications)
+        """Return the number of threads, those of a cluster together."""
+        return getattr(self.X, "threads", None) or worker_count(
+            self.place.work, self.resources.n_jobs, self.multiplications
+        )

@@ -65,7 +65,8 @@ class Components:
         if self.eigen is not None:
             return self.eigen.converged
         tol = max(tol or default_tolerance(self.vectors.dtype), NULL_FACTOR * epsilon(self.vectors))
-        return np.asarray((self.residual_norms <= tol * self.squares.max(initial=0.0)) | ~self.squares.any())
+        largest = self.squares.max(initial=0.0)
+        return np.asarray((self.residual_norms <= tol * largest) | (largest == 0.0))
 
     def as_eigen(self) -> Any:
         """Return the result of the eigensolver with these components."""
@@ -263,7 +264,8 @@ def _resolved_count(solution: Components, floor: float = 0.0) -> int:
         hidden &= ~(solution.residual_norms <= allowed * squares)
     if solution.spectrum is not None:
         hidden |= squares <= floor
-    return max(1, int(np.argmax(hidden))) if hidden.any() else len(squares)
+    first = int(np.argmax(hidden))
+    return max(1, first) if hidden[first] else len(squares)
 
 
 def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> DeflatedMatrix | None:

@@ -185,16 +185,17 @@ def fit_rows(
         plan = chosen.plan_for(len(found.squares))
     found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
-    warn_of_components(found, variances, rank, settings.tol)
+    converged = found.converged(settings.tol)
+    warn_of_components(found, variances, rank, converged)
     plan = plan if plan.n_components == variances.kept else replace(plan, n_components=variances.kept)
-    fit = _fit_of(Z, plan, found, variances, settings.tol)
+    fit = _fit_of(Z, plan, found, variances, bool(converged[: variances.kept].all()))
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit)
         warn_of_lost_features(found, Z)
         warn_of_another_unit(Z)
         if rank.is_number or rank.decides:  # without a count, directions of rounding are among the components
-            converged = found.converged(settings.tol)[: variances.kept]
-            warn_of_unresolved(variances.values, variances.residual_norms, converged, settings.tol, OF_UNRESOLVED)
+            values, norms = variances.values, variances.residual_norms
+            warn_of_unresolved(values, norms, converged[: variances.kept], settings.tol, OF_UNRESOLVED)
     if found.eigen is not None and getattr(plan.solver, "tol", None) == settings.tol:
         warn_of_tolerance(found.eigen, settings.tol)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
@@ -217,7 +218,7 @@ def solution(
     return solution(Z, beyond, rank, replace(tools, checkpointer=None))
 
 
-def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances, tol: float) -> PCAFit:
+def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances, converged: bool) -> PCAFit:
     """Return the result with the retained components."""
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)
@@ -231,7 +232,7 @@ def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Varianc
         mean=xp.asarray(cast(Z.mean, Z.dtype), copy=True),
         scale=None if Z.scale is None else from_host(Z.scale, V),
         residual_norms=from_host(variances.residual_norms, V),
-        converged=bool(found.converged(tol)[:p].all()),
+        converged=converged,
         n_samples=Z.count,
         device=plan.device,
         plan=plan,

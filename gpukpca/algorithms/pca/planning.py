@@ -73,11 +73,6 @@ class PCATask(Task):
         }
         vars(self).update(facts)
 
-    @cached_property
-    def workers(self) -> int:
-        """Return the number of threads, those of a cluster together."""
-        return getattr(self.X, "threads", None) or super().workers
-
     def row_products(self, columns: int) -> Work:
         """Return the work of a product of the rows and a block of so many columns."""
         entries = self.stored * columns

@@ -147,18 +147,18 @@ def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max
     return left / (max_count - kept)
 
 
-def warn_of_components(solution: Components, variances: Variances, rank: RankRequest, tol: float) -> None:
+def warn_of_components(solution: Components, variances: Variances, rank: RankRequest, converged: np.ndarray) -> None:
     """Warn of residuals above the tolerance, a share not reached, and a device that failed."""
     if (eigen := solution.eigen) is not None:
         warn_of_fallbacks(eigen)
         if not eigen.converged.all():
             warn_of_convergence(solution.as_eigen(), ADVICE)
-    elif (wrong := ~solution.converged(tol)).any():
-        warn_user(OF_WRONG_SVD, ConvergenceWarning, components=(np.flatnonzero(wrong) + 1).tolist())
+    elif not converged.all():
+        warn_user(OF_WRONG_SVD, ConvergenceWarning, components=(np.flatnonzero(~converged) + 1).tolist())
     reached = float(variances.ratios.sum())
     if eigen is not None and rank.share is not None and variances.kept < rank.max_count and 0 < reached < rank.share:
         warn_of_share(variances.kept, reached, rank.share)
-    nonzero = int((variances.singular_values > 0).sum())
+    nonzero = int(np.count_nonzero(variances.singular_values))
     if nonzero < variances.kept and (rank.is_number or nonzero == 0):
         warn_user(
             "fewer components carry variance than were requested. The others have variance 0.",
@@ -171,7 +171,7 @@ def warn_of_components(solution: Components, variances: Variances, rank: RankReq
 def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
     """Warn where components of variance 0 hide features that vary: the rounding of the largest component is larger."""
     carried = solution.squares > 0.0
-    if carried.all() or not carried.any():
+    if np.count_nonzero(carried) in (0, len(carried)):
         return
     V = to_host(solution.vectors).astype(np.float64)[:, carried]
     explained = np.sum(V**2 * solution.squares[carried][None, :], axis=1)
@@ -190,7 +190,7 @@ def warn_of_lost_features(solution: Components, Z: CenteredMatrix) -> None:
 def warn_of_another_unit(Z: CenteredMatrix) -> None:
     """Warn where one of several columns that vary, none of which was scaled, holds nearly all of the variance."""
     share = float(Z.squares.max()) / (Z.total or 1.0)
-    if share > OF_ONE_COLUMN and Z.center and Z.scale is None and np.sum(~Z.constant) > 1:
+    if share > OF_ONE_COLUMN and Z.center and Z.scale is None and np.count_nonzero(~Z.constant) > 1:
         warn_user(
             f"one column holds more than {OF_ONE_COLUMN} of the variance, so the first component is that column. "
             + OF_UNITS.format("scale=True"),
