@@ -121,10 +121,10 @@ def _checked(estimator: Any, container: Any, reset: bool, **how: Any) -> Array:
     X = dense_rows(X) if is_matrix else X
     if names := column_names(container):
         _check_unique_names(names)
-        if not is_matrix and reset:
+        if reset and not is_matrix:
             _warn_of_row_numbers(names, X)
-    if is_matrix and reset and getattr(estimator, "center", False):
-        _warn_of_variables(container, X)
+        elif reset and getattr(estimator, "center", False):
+            _warn_of_variables(names, container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
     if is_matrix and not reset:
         _check_not_transposed(estimator, *X.shape)
@@ -138,9 +138,8 @@ def limit_of(estimator: Any) -> int | None:
     return None if limit is None else parsed_bytes(limit)
 
 
-def _warn_of_variables(container: Any, X: Array) -> None:
+def _warn_of_variables(names: list[Any], container: Any, X: Array) -> None:
     """Warn where a kernel matrix X looks like correlations; its numbers cannot tell."""
-    names = column_names(container) or [0]
     if isinstance(names[0], str) and list(getattr(container, "index", ())) == names and np.any(X < 0.0):
         warn_user(
             "X has equal names on both sides and negative entries, as correlations have: set center=False for those.",
