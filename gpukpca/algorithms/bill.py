@@ -30,8 +30,7 @@ class Bill(dict[str, Parts]):
         """Return the bytes at the peak by their names."""
         largest = max((parts for phase, parts in self.items() if phase), key=total, default={})
         held = self.get("", {})
-        parts = held | {name: held.get(name, 0) + size for name, size in largest.items()}
-        return {name: size for name, size in parts.items() if size > 0}
+        return held | {name: held.get(name, 0) + size for name, size in largest.items()}
 
     @property
     def peak(self) -> int:

@@ -9,7 +9,6 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T", bound=type)
@@ -76,11 +75,4 @@ def first_components(result: Made, keep: int, **more: Any) -> Made:
 
 def attributes_of(result: Any, *without: str) -> dict[str, Any]:
     """Return the fields under the names of fitted attributes, with an underscore, but those named `without`."""
-    kind: Any = type(result)
-    return {f"{name}_": getattr(result, name) for name in _names_of(kind) if name not in without}
-
-
-@cache
-def _names_of(kind: Any) -> list[str]:
-    """Return the names of the fields of a class."""
-    return [field.name for field in dataclasses.fields(kind)]
+    return {f"{name}_": getattr(result, name) for name in result.__dataclass_fields__ if name not in without}

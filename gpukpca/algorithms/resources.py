@@ -131,9 +131,8 @@ class Resources:
     @classmethod
     def within(cls, budget: MemoryBudget, place: Placement, n_jobs: int | None) -> Resources:
         """Return the resources of an attempt at a place."""
-        limit = min((budget.limit(one) for one in (*place.others, place.work)), key=lambda size: size or 0)
-        is_limited = budget.memory_limit is not None
-        return unchecked(cls, place=place, limit=limit, n_jobs=n_jobs, is_limited=is_limited)
+        limit = min(map(budget.limit, (*place.others, place.work)), key=lambda size: size or 0)
+        return unchecked(cls, place=place, limit=limit, n_jobs=n_jobs, is_limited=budget.memory_limit is not None)
 
     @classmethod
     def for_fit(cls, resources: Resources | None, X: Any) -> Resources:

@@ -140,10 +140,10 @@ def _noise(solution: Components, Z: CenteredMatrix, total: float, kept: int, max
     left = total - float(solution.squares[:kept].sum())
     if solution.spectrum is not None:
         left = float(solution.spectrum[kept:].sum())
-    if left <= epsilon(solution.vectors) ** 0.5 * total:  # the difference of sums has few digits: that of every feature
+    if left <= Z.eps**0.5 * total:  # the difference of sums has few digits: that of every feature
         V = to_host(solution.vectors).astype(np.float64)[:, :kept]
         rest = Z.squares - np.sum(V**2 * solution.squares[:kept][None, :], axis=1)
-        left = float(np.sum(np.where(rest > ROUNDING * epsilon(solution.vectors) * Z.squares, rest, 0.0)))
+        left = float(np.sum(np.where(rest > ROUNDING * Z.eps * Z.squares, rest, 0.0)))
     return left / (max_count - kept)
 
 
