@@ -28,8 +28,7 @@ class Bill(dict[str, Parts]):
     @property
     def parts(self) -> Parts:
         """Return the bytes at the peak by their names."""
-        largest = max((parts for phase, parts in self.items() if phase), key=total, default={})
-        held = self.get("", {})
+        held, largest = self.get("", {}), max((self | {"": {}}).values(), key=total)
         return held | {name: held.get(name, 0) + size for name, size in largest.items()}
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -104,7 +103,7 @@ def fit_in_session(estimator: Any, X: Any, attempt: Callable[[FitSession], Resul
 @contextmanager
 def restore_on_error(estimator: Any) -> Iterator[None]:
     """Put the attributes back on any exception, KeyboardInterrupt and MemoryError included."""
-    before = copy.copy(vars(estimator))
+    before = dict(vars(estimator))
     try:
         yield
     except BaseException as error:

@@ -35,7 +35,6 @@ from gpukpca.backend.namespace import (
     cast,
     from_host,
     move,
-    namespace_of,
     overflow_allowed,
 )
 from gpukpca.backend.random import Randomness
@@ -220,7 +219,7 @@ def solution(
 
 def _fit_of(Z: CenteredMatrix, plan: Plan, found: Components, variances: Variances, converged: bool) -> PCAFit:
     """Return the result with the retained components."""
-    xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
+    xp, p, eigen = Z.xp, variances.kept, found.eigen
     V = cast(found.vectors[:, :p], Z.dtype)
     return PCAFit(
         components=xp.asarray(V.T, copy=True),

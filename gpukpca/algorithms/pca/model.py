@@ -57,7 +57,7 @@ class LinearProjection:
     @classmethod
     def of(cls, Z: CenteredMatrix, V: Array, deviations: np.ndarray) -> LinearProjection:
         """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
-        xp = namespace_of(V)
+        xp = Z.xp
         multipliers = None if Z.scale is None else from_host(1.0 / Z.scale, V)
         axes = V if multipliers is None else V * multipliers[:, None]
         shift = cast(Z.mean, V.dtype)
