@@ -91,8 +91,9 @@ GPU_INNER_PANEL = 65_536
 # Entries, and fewest rows, of a panel that one of several workers multiplies by a narrow block. With 300 columns in
 # float32, 256 rows take half the time of 1024 (two cores): they stay in a core's cache in float64 as well.
 CACHED_ENTRIES, FEWEST_CACHED_ROWS = 2**16, 256
-# Rows of a panel of a sum of squares in float32: 256 to 1024 are as exact and take about the same time (300 columns).
-SQUARE_ROWS = 512
+# Rows of a panel of a sum of squares in float32: 256 to 1024 are as exact (300 columns). Long ones are added up less
+# often in float64: 512 take a fifth more time.
+SQUARE_ROWS = 1024
 # Rows of a block, and most partial results, of a reduction on a GPU.
 ROW_BLOCK = 256
 ROW_BLOCK_STAGES = 512

@@ -128,6 +128,14 @@ def transposed_product(A: Array, B: Array) -> Array:
     return A.T @ B
 
 
+def row_squares(A: Array) -> Array:
+    """Return Σ_j A_ij² of every row, shape (n,), in the widest type."""
+    A = cast(A, accumulation_dtype(A))
+    if is_numpy(A):  # half of the time, and no temporary
+        return np.einsum("ij,ij->i", A, A)
+    return namespace_of(A).sum(A * A, axis=1)
+
+
 def column_norms(V: Array) -> np.ndarray:
     """Return Euclidean norms of the columns of V on the host in float64; squares neither overflow nor vanish."""
     if V.shape[1] == 0:

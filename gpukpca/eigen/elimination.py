@@ -13,7 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, convert, put
 from gpukpca.backend.linalg import row_products, triangular_inverse
-from gpukpca.backend.namespace import EPSILON, cast, from_host, namespace_of
+from gpukpca.backend.namespace import EPSILON, cast, from_host, namespace_of, writable
 from gpukpca.backend.parallel import row_slices
 
 # Largest condition of a block whose inverse is used without refinement: the maximum norm of |L| |L⁻¹|. The rounding of
@@ -71,6 +71,7 @@ class Elimination:
         K = cast(K if self.scale == 1.0 else K * self.scale, dtype)
         for part, right in zip(parts, self.known, strict=True):
             K = add(cast(part, dtype) @ right, K)
+        out = writable(K.shape, K, stored) if out is None else out
         done, target = K[:, :0], out if stored == dtype else None
         for block, before, lower, inverse in self.steps:
             left = K[:, block] if block.start == 0 else add(done @ before, K[:, block])
@@ -85,7 +86,7 @@ class Elimination:
             else:
                 put(place, new)
                 done = target[:, : block.stop]
-        return convert(done, stored, out)
+        return convert(done, stored, out) if target is None else target
 
 
 def growth_of(L: np.ndarray, inverse: np.ndarray) -> float:

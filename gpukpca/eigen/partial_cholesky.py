@@ -16,7 +16,7 @@ from gpukpca._typing import Array, ColumnPanels, RankReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import Scratch
-from gpukpca.backend.linalg import column_sums, inner_products
+from gpukpca.backend.linalg import column_sums, inner_products, row_squares
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -305,7 +305,7 @@ class PartialCholeskyBuilder:
             start, stop = bounds
             place = None if target is None else target[start:stop, :]
             new = elimination.rows(columns(start, stop), [part[start:stop, :] for part in parts], place)
-            return None if target is not None else new, _row_squares(new)
+            return None if target is not None else new, row_squares(new)
 
         with overflow_allowed():
             done = map_in_order(panel, self._panels(b), self.workers)
@@ -353,11 +353,6 @@ def weighted_means(F: Array, sample_weight: Array | None) -> np.ndarray:
         return to_host(column_sums(F)).astype(np.float64) / max(1, int(F.shape[0]))
     weights = cast(move(sample_weight[:, None], F), accumulation_dtype(F))
     return inner_products(F, weights)[:, 0] / float(namespace_of(sample_weight).sum(sample_weight))
-
-
-def _row_squares(panel: Array) -> Array:
-    wide = cast(panel, accumulation_dtype(panel))
-    return namespace_of(panel).sum(wide * wide, axis=1)
 
 
 def sequential_pivots(

@@ -12,11 +12,13 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import add, put
 from gpukpca.backend.linalg import (
     cached_rows,
     has_narrow_square,
     inner_panel,
     narrow_square,
+    row_squares,
     subtract_outer_sum,
     times_small,
     transposed_product,
@@ -172,7 +174,7 @@ class LandmarkFeatures:
         scale, dtype = scale_for_squares(size, self.like.dtype), self.wide if is_small else self.like.dtype
         return Elimination.of(np.zeros((len(L), 0)), L, [], self.like, scale, dtype)
 
-    def _rows(self, X: Any) -> tuple[Array, PreparedRows | Any, Array | None]:
+    def _rows(self, X: Any, out: Array | None = None) -> tuple[Array, PreparedRows | Any, Array | None]:
         """Return f (b, l) of rows X (b, d), the prepared rows, and k(x, x₀) - k(x₀, x₀) / 2 where there is a base."""
         X, k, own = cast(X, self.like.dtype), self.rank, None
         if self.columns is not None:
@@ -183,15 +185,15 @@ class LandmarkFeatures:
         if (from_base := self._from_base) is not None:
             own = cast(K[:, -1], self.wide) - float(from_base[-1])
             K = subtract_outer_sum(K[:, :k], own, from_base[:k])
-        return self._elimination.rows(K[:, :k], []) if k else K[:, :0], prepared, own
+        return self._elimination.rows(K[:, :k], [], out) if k else K[:, :0], prepared, own
 
     def rows_of(self, X: Any) -> Array:
         """Return f (b, l) of rows X (b, d), in the memory of a new tile."""
         return self._rows(X)[0]
 
-    def of(self, X: Any) -> tuple[Array, Array, Array]:
-        """Return f as `rows_of`, k(x, x), and the sizes of what cancels in it (b,), both in the widest type."""
-        f, prepared, own = self._rows(X)
+    def of(self, X: Any, out: Array | None = None) -> tuple[Array, Array, Array]:
+        """Return f, in `out` if given, k(x, x), and the sizes of what cancels in it (b,), both in the widest type."""
+        f, prepared, own = self._rows(X, out)
         diagonal = cast(self.kernel.tile_diagonal(prepared), self.wide)
         xp = namespace_of(diagonal)
         sizes = xp.abs(diagonal)
@@ -230,17 +232,17 @@ def sums_of_panel(
     The features less the shift are written into `kept` (n, l), where it is given.
     """
     n, start, wide = int(panel.shape[0]), features.start, features.wide
-    shift = from_host(start.shift, features.like, wide)[None, :]
+    shift = from_host(-start.shift, features.like)[None, :]
     of_rows = np.zeros((3, n))  # k(x, x), sizes, residuals
 
     def products(first: int, last: int, _: Any) -> Array:
-        f, diagonal, sizes = features.of(take_rows(panel, first, last))
-        f, xp = cast(f, wide), namespace_of(f)
-        residuals = diagonal - xp.sum(f * f, axis=1)
-        of_rows[:, first:last] = to_host(xp.stack([diagonal, sizes, residuals], axis=0))
-        roots, f = None if weights is None else from_host(np.sqrt(weights[first:last]), f), f - shift
-        if kept is not None:
-            kept[first:last, :] = cast(f, kept.dtype)
+        place = None if kept is None else kept[first:last, :]
+        f, diagonal, sizes = features.of(take_rows(panel, first, last), place)
+        numbers = namespace_of(f).stack([diagonal, sizes, diagonal - row_squares(f)], axis=0)
+        of_rows[:, first:last] = to_host(numbers)
+        roots, f = None if weights is None else from_host(np.sqrt(weights[first:last]), f, wide), add(f, shift)
+        if place is not None:
+            put(place, f)
         return moments_about(f, roots, features.like)
 
     if not n:
@@ -288,15 +290,14 @@ def moments_about(f: Array, roots: Array | None, like: Array) -> Array:
     wide, xp = accumulation_dtype(like), namespace_of(f)
     one = full((int(f.shape[0]), 1), 1.0, like, wide) if roots is None else roots
     f = f if roots is None else f * cast(roots, f.dtype)
-    sums = transposed_product(cast(f, wide), one)
     if has_narrow_square(like):
-        square = narrow_square(cast(f, like.dtype), 1)
+        square, sums = narrow_square(f, 1), cast(transposed_product(f, cast(one, f.dtype)), wide)
         most = CANCELS * float(xp.sum(one * one)) * float(np.trace(square))
         # Else the mean cancels digits of the squares, or these leave the range of float32.
         if float(xp.sum(sums * sums)) <= most < np.inf:
             return concat([square, sums], axis=1)
     f = cast(f, wide)
-    return concat([transposed_product(f, f), sums], axis=1)
+    return concat([transposed_product(f, f), transposed_product(f, one)], axis=1)
 
 
 def factor_times(F: Array, features: LandmarkFeatures, workers: int, mean: np.ndarray, M: np.ndarray) -> Array:

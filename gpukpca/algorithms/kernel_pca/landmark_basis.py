@@ -15,6 +15,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.algorithms.slots import Slots
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, namespace_of, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
@@ -93,7 +94,8 @@ class LandmarkBasis:
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
         if settings.center if is_all else not task.is_spanned:
-            mean = weighted_means(factor.F, weights)
+            step = max(1, op.shape[0] // blocking.PANEL_ROWS)  # some rows suffice to shift by
+            mean = weighted_means(factor.F[::step, :], None if weights is None else weights[::step])
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
