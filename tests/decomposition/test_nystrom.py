@@ -18,6 +18,7 @@ from sklearn.base import clone
 
 from gpukpca import Batches, KernelPCA, Nystrom, Progress
 from gpukpca.algorithms import KernelPCASettings, fit_kernel_pca
+from gpukpca.backend import blocking
 from gpukpca.eigen import BlockKrylov, Dense, top_eigh
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.solve import choose_solver
@@ -917,3 +918,20 @@ def test_landmarks_of_a_frame_name_the_columns_of_the_data():
                 fit(frame)
     model = KernelPCA(2, **settings | {"eigen_solver": Nystrom(landmarks=points[["b", "a", "c"]][list(frame.columns)])})
     np.testing.assert_allclose(model.fit(frame).eigenvalues_, expected, rtol=1e-12)
+
+
+@each("dtype", ["float64", "float32"])
+def test_it_does_not_matter_which_rows_the_shift_is_the_mean_of(dtype, monkeypatch):
+    """Among 96 rows 5 give a mean that is far from that of all."""
+    X, allowed = points().astype(dtype), 300 * tolerances.eps(dtype)
+    for weights in (None, np.arange(1, N + 1)):
+        fits = []
+        for rows in (4096, 5):
+            monkeypatch.setattr(blocking, "PANEL_ROWS", rows)
+            solver = Nystrom(RANK, landmarks="uniform")
+            model = KernelPCA(P, kernel="rbf", gamma=0.1, eigen_solver=solver, random_state=0)
+            fits.append(model.fit(X, sample_weight=weights))
+        shifts, scores = [fit._result.stream.shift for fit in fits], [fit.transform(X) for fit in fits]
+        assert np.max(np.abs(shifts[0] - shifts[1])) > 0.01
+        assert np.allclose(fits[0].eigenvalues_, fits[1].eigenvalues_, rtol=allowed)
+        assert np.allclose(*scores, atol=allowed)
