@@ -355,6 +355,12 @@ def weighted_means(F: Array, sample_weight: Array | None) -> np.ndarray:
     return inner_products(F, weights)[:, 0] / float(namespace_of(sample_weight).sum(sample_weight))
 
 
+def means_of_some(F: Array, sample_weight: Any) -> np.ndarray:
+    """Return the same over rows that are spread over all of F: near enough for a shift."""
+    step = max(1, int(F.shape[0]) // blocking.PANEL_ROWS)
+    return weighted_means(F[::step, :], None if sample_weight is None else sample_weight[::step])
+
+
 def sequential_pivots(
     residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, limit: int, least: float, small: float
 ) -> tuple[np.ndarray, np.ndarray, float, float]:

@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.landmark_sums import FactorSums
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add, put
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import (
     cached_rows,
     has_narrow_square,
@@ -236,14 +236,11 @@ def sums_of_panel(
     of_rows = np.zeros((3, n))  # k(x, x), sizes, residuals
 
     def products(first: int, last: int, _: Any) -> Array:
-        place = None if kept is None else kept[first:last, :]
-        f, diagonal, sizes = features.of(take_rows(panel, first, last), place)
-        numbers = namespace_of(f).stack([diagonal, sizes, diagonal - row_squares(f)], axis=0)
-        of_rows[:, first:last] = to_host(numbers)
-        roots, f = None if weights is None else from_host(np.sqrt(weights[first:last]), f, wide), add(f, shift)
-        if place is not None:
-            put(place, f)
-        return moments_about(f, roots, features.like)
+        f, diagonal, sizes = features.of(take_rows(panel, first, last), None if kept is None else kept[first:last, :])
+        numbers = [diagonal, sizes, diagonal - row_squares(f)]
+        of_rows[:, first:last] = to_host(namespace_of(f).stack(numbers, axis=0))
+        roots = None if weights is None else from_host(np.sqrt(weights[first:last]), f, wide)
+        return moments_about(add(f, shift), roots, features.like)  # in place: `kept` has them less the shift
 
     if not n:
         return start

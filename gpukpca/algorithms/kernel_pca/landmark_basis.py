@@ -15,7 +15,6 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import Plan
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.algorithms.slots import Slots
-from gpukpca.backend import blocking
 from gpukpca.backend.namespace import dtype_name, namespace_of, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.data.distinct import stacked
@@ -23,7 +22,7 @@ from gpukpca.data.products import column_sums
 from gpukpca.data.slicing import gather_rows
 from gpukpca.data.statistics import mean_row
 from gpukpca.eigen.landmark_choice import LandmarkChoice
-from gpukpca.eigen.partial_cholesky import weighted_means
+from gpukpca.eigen.partial_cholesky import means_of_some
 from gpukpca.eigen.pivoted_factor import PivotedCholesky
 from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.tiled import shifted_gram
@@ -94,8 +93,7 @@ class LandmarkBasis:
         shift = np.zeros(factor.rank)
         # The mean of points that span the features is that of some rows, or near it.
         if settings.center if is_all else not task.is_spanned:
-            step = max(1, op.shape[0] // blocking.PANEL_ROWS)  # some rows suffice to shift by
-            mean = weighted_means(factor.F[::step, :], None if weights is None else weights[::step])
+            mean = means_of_some(factor.F, weights)
             shift = mean.astype(dtype_name(factor.F.dtype)).astype(np.float64)  # as rows of F less the shift have it
         storage: Any = plan.storage
         size = max(storage.slots, 0 if factor.looks is None else factor.looks.rows)
