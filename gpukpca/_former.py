@@ -98,9 +98,13 @@ def former_parameters(**names: str) -> Callable[[C], C]:
         return renamed
 
     def attribute(name: str) -> property:
-        return property(
-            lambda self: getattr(self, present(name)), lambda self, value: setattr(self, present(name), value)
-        )
+        def read(self: Any) -> Any:
+            return getattr(self, present(name))
+
+        def write(self: Any, value: Any) -> None:
+            setattr(self, present(name), value)
+
+        return property(read, write, doc=f"Former name of `{names[name]}`.")
 
     def made(cls: C) -> C:
         for name in ("__init__", "set_params"):
