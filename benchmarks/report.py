@@ -253,8 +253,10 @@ def by_case(entries: list[Entry]) -> list[list[Entry]]:
 
 
 def is_late(entries: list[Entry]) -> bool:
-    """Return whether no time was left for the peers of a case; for the only contestant, where there are none."""
-    return all("not run" in outcome_of(entry) for entry in entries[1:] or entries)
+    """Return whether no time was left for the peers of a case; for the first contestant, where there are none."""
+    outcomes = [outcome_of(entry) for entry in entries]
+    peers = [outcome for outcome in outcomes[1:] if "not run" in outcome or not outcome.startswith("skipped")]
+    return all("not run" in outcome for outcome in peers or outcomes[:1])
 
 
 def outcome_of(entry: Entry) -> str:
