@@ -197,7 +197,8 @@ def test_the_tables_of_the_plan_are_those_of_the_page() -> None:
 def plan_of(entry: dict[str, Any]) -> Plan | None:
     """Return the plan of the fit of an entry of ours; of sparse data a shape alone says nothing of their time."""
     n, d, dtype, p, task = (entry[name] for name in ("n", "d", "dtype", "p", "task"))
-    if entry["contestant"] not in ("gpukpca", "gpukpca, Nystrom", "gpukpca PCA") or entry["data"] in ("words", "scattered"):
+    is_ours = entry["contestant"] in ("gpukpca", "gpukpca, Nystrom", "gpukpca PCA")
+    if not is_ours or entry["data"] in ("words", "scattered"):
         return None
     if task == "fit" and entry["kernel"] == "rbf":
         solver = Nystrom(rank=entry["rank"]) if "Nystrom" in entry["contestant"] else "auto"
