@@ -28,13 +28,12 @@ from benchmarks.machine import ROOT
 from benchmarks.peers import PEERS, taking_part
 from benchmarks.ratios import LEAST_PAIRS, LEAST_PAIRS_QUICK, ratio_of
 from benchmarks.readings import Canary, between, counters, why_discarded
-from benchmarks.verdicts import Entry, agrees, bounds_hold
+from benchmarks.verdicts import NO_TIME, Entry, agrees, bounds_hold
 
 NO_TF32 = {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 # With less time left no fit begins: a process would hardly have loaded its libraries.
 LEAST_SECONDS = 10.0
-NO_TIME = "not run: no time left"
 # A reading of the clock covers calls that take so long together: CPU time is counted in hundredths of a second.
 READING_SECONDS, MOST_CALLS = 0.25, 1000
 # A cell whose pairs would take longer, or longer than one answer may, runs once; the pairs of any other take at most so

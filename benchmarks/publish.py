@@ -27,6 +27,7 @@ from benchmarks.report import (
     duration,
     exponent,
     families,
+    has_not_run,
     is_absent,
     label,
     name_of,
@@ -186,10 +187,10 @@ def summary_rows(record: Record) -> list[list[str]]:
     """Return the rows of README's table, in the order of `SUMMARY`."""
     rows = {}
     for case, entries in groupby(record["entries"], key=lambda entry: entry["case"]):
-        first, *others = everyone = list(entries)
+        first, *others = entries
         peers = [one for one in others if one["columns"].get("1", {}).get("ratio") and not is_ours(one["contestant"])]
         # One that no time was left for may be the fastest.
-        is_whole = not any("not run" in one["outcome"] for one in everyone)
+        is_whole = not any(map(has_not_run, others))
         if case in SUMMARY and first["median"] and peers and is_whole:
             fastest = min(peers, key=least_ratio)
             if fastest["median"] and fastest["outcome"] == "ok":

@@ -21,7 +21,7 @@ from benchmarks.gpu_cases import SWEEPS
 from benchmarks.machine import PACKAGES
 from benchmarks.peer import is_ours
 from benchmarks.ratios import ratio_text
-from benchmarks.verdicts import Entry, faster_from, medians, slope
+from benchmarks.verdicts import NO_TIME, Entry, faster_from, medians, slope
 
 SWEPT = {case.name: family for family, cases in (SWEEPS | GROWTH).items() for case in cases}
 # Residuals above it are shown in the tables of sweeps.
@@ -254,15 +254,19 @@ def by_case(entries: list[Entry]) -> list[list[Entry]]:
 
 def is_late(entries: list[Entry]) -> bool:
     """Return whether no time was left for the peers of a case; for the first contestant, where there are none."""
-    outcomes = [outcome_of(entry) for entry in entries]
-    peers = [outcome for outcome in outcomes[1:] if "not run" in outcome or not outcome.startswith("skipped")]
-    return all("not run" in outcome for outcome in peers or outcomes[:1])
+    peers = [entry for entry in entries[1:] if has_not_run(entry) or not is_absent(entry)]
+    return all(map(has_not_run, peers or entries[:1]))
+
+
+def has_not_run(entry: Entry) -> bool:
+    """Return whether no time was left for a contestant."""
+    return "not run" in outcome_of(entry)
 
 
 def outcome_of(entry: Entry) -> str:
     """Return what became of a contestant, also of one whose process began and whose first round came too late."""
     one = columns_of(entry)[0]
-    return entry["outcome"] if one.get("pairs", 1) or one.get("ratio", one)["pairs"] else "not run: no time left"
+    return entry["outcome"] if one.get("pairs", 1) or one.get("ratio", one)["pairs"] else NO_TIME
 
 
 def too_late(entries: list[Entry]) -> str:

@@ -16,6 +16,9 @@ from benchmarks.floors import floor_seconds
 Entry = dict[str, Any]
 Verdict = dict[str, Any]
 
+# The outcome of what no time was left for.
+NO_TIME = "not run: no time left"
+
 # The bounds of an approximation hold up to the rounding of float32 sums; relative to its largest eigenvalue.
 BOUND_SLACK = 1e-4
 # Samples from which on exponents of n are fitted.
