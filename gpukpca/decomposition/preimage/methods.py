@@ -161,11 +161,13 @@ class DistanceConstraintPreimage(ParameterObject):
 
 
 PreimageName = Literal["ridge", "fixed_point", "distance_constraint"]
-METHODS: dict[str, Any] = {
-    "ridge": RidgePreimage,
-    "fixed_point": FixedPointPreimage,
-    "distance_constraint": DistanceConstraintPreimage,
+# name -> class of the options, and of the method that has them.
+_KINDS: dict[str, tuple[type[ParameterObject], type[PreimageMethod]]] = {
+    "ridge": (RidgePreimage, RidgeMethod),
+    "fixed_point": (FixedPointPreimage, FixedPointMethod),
+    "distance_constraint": (DistanceConstraintPreimage, DistanceConstraintMethod),
 }
+METHODS: dict[str, Any] = {name: options for name, (options, _) in _KINDS.items()}
 for _options in METHODS.values():
     register(_options)
 
@@ -201,8 +203,7 @@ def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
         )
     if isinstance(kernel, Linear) or method.suits(kernel):
         return
-    kinds: Any = (RidgeMethod, FixedPointMethod, DistanceConstraintMethod)
-    others = ", ".join(repr(name) for name, kind in zip(METHODS, kinds, strict=True) if kind.suits(kernel))
+    others = ", ".join(repr(name) for name, (_, kind) in _KINDS.items() if kind.suits(kernel))
     raise InvalidParameterError(
         f"KernelPCA: {method.options} does not suit {kernel!r}: {method.needs}. Methods that do: {others}."
     )
