@@ -274,7 +274,7 @@ def publish(
             fitted.pop(name, None)
     if (fallbacks := getattr(fit, "fallbacks", None)) is not None:
         estimator.fallbacks_ = (*place.notes, *retries, *fallbacks)
-    vars(estimator).pop("notes_", None)  # of the file of another fit
+    fitted.pop("notes_", None)  # of the file of another fit
     estimator._result = fit
 
 

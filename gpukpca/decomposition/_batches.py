@@ -12,7 +12,6 @@ from sklearn.utils.validation import _num_samples
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_no_weights, check_place
-from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.namespace import cast, concat, empty_like, from_host, is_foreign, is_memory_map, item_size
@@ -36,7 +35,7 @@ from gpukpca.data.rows import Rows, itself
 from gpukpca.data.slicing import dense_rows, gather_rows, place_of, take_rows
 from gpukpca.decomposition._dask import cluster_of, cluster_rows, compute_dask
 from gpukpca.decomposition._session import restore_on_error
-from gpukpca.decomposition._validation import limit_of, new_data, solver_of, training_data
+from gpukpca.decomposition._validation import limit_of, new_data, rows_to_be_finite, training_data
 from gpukpca.distributed.chunks import chunk_batches
 from gpukpca.distributed.lazy import filled_rows
 from gpukpca.distributed.rows import is_dask_array
@@ -147,7 +146,7 @@ def batches_of(
     when it comes, as `training_data` takes `how`: as the first one, or `after` the results of a fit.
     """
     first, given, missing = after, set[Any](), how.get("missing", False)
-    counts = rows_to_check(solver_of(estimator), how.get("sample_weight"))
+    counts = rows_to_be_finite(estimator, how.get("sample_weight"))
 
     def check(batch: Any, name: str, start: int) -> Any:
         """Check that a batch has the width, library and device of the first; warn once of all."""

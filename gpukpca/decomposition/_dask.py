@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.settings import rows_to_check
 from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.backend.device import parsed_device
 from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
@@ -19,7 +18,7 @@ from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._kernels import matrix_of
-from gpukpca.decomposition._validation import limit_of, no_rows, solver_of, training_data
+from gpukpca.decomposition._validation import limit_of, no_rows, rows_to_be_finite, training_data
 from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import filled_rows, known_width, mapped_rows
@@ -53,7 +52,7 @@ def cluster_rows(estimator: Any, X: Any, sample_weight: Any = None) -> ClusterRo
     elif not is_dask_array(X) or (cluster := cluster_of(estimator)) is None:
         return None
     else:
-        X = filled_rows(X, rows_to_check(solver_of(estimator), sample_weight))
+        X = filled_rows(X, rows_to_be_finite(estimator, sample_weight))
         rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
     validate_data(estimator, no_rows(rows), reset=True, skip_check_array=True)
     rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process

@@ -51,7 +51,7 @@ def training_data(
         estimator.n_features_in_ = X.shape[1]
         return X.rows()
     if counts is None:
-        counts = rows_to_check(solver_of(estimator), sample_weight)
+        counts = rows_to_be_finite(estimator, sample_weight)
     if is_stream(X):
         raise InvalidParameterError(
             f"{type(estimator).__name__} takes one array here, and X is an iterable of batches; join them with "
@@ -196,14 +196,19 @@ def _check_names(model: Any, X: Any) -> None:
         check_width(model, X, no_rows(X), reset=False)
 
 
-def solver_of(estimator: Any) -> Any:
+def _solver_of(estimator: Any) -> Any:
     """Return the solver that an estimator requests by either of its names; None where it has no such parameter."""
     return vars(estimator).get("eigen_solver", vars(estimator).get("solver"))
 
 
+def rows_to_be_finite(estimator: Any, sample_weight: Any) -> np.ndarray | None:
+    """Return which rows a fit checks for finiteness; see `rows_to_check`."""
+    return rows_to_check(_solver_of(estimator), sample_weight)
+
+
 def _check_landmarks(estimator: Any) -> None:
     """Raise where landmarks that are points have other names than X: their columns are taken in order."""
-    names = column_names(getattr(solver_of(estimator), "landmarks", None))
+    names = column_names(getattr(_solver_of(estimator), "landmarks", None))
     if names and all(isinstance(one, str) for one in names) and names != list(estimator.feature_names_in_):
         raise InvalidParameterError("landmarks have other names of columns than X; pass landmarks[list(X.columns)].")
 
