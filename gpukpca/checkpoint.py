@@ -344,8 +344,8 @@ HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Krylov
 KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
 ARRAYS = ("T", "block", "means", "guide_T")
 BASES = ("Q", "W", "guide")
-# Fields that files of version 0.21 and older lack.
-LATER = {"on_twin", "twin_passes", "twin_residual"}
+# Fields that files of version 0.22.0 and older lack.
+LATER = {"on_twin", "twin_passes", "twin_residual", "coupled"}
 # Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
 LEAST, MOST, MOST_EXPONENT, FINITE = {"p": 1, "b": 1, "limit": 1, "n_passes": 1}, 2**53, 1100, ("tol", "smallest")
 # A block is at most so many times as wide as the basis, which holds the blocks before it.
@@ -393,7 +393,7 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     counts = state.first_check <= state.last_check <= state.n_passes and state.twin_passes <= state.n_passes
     if state.on_twin and (state.phase is not Phase.EXTEND or state.twin_passes):
         raise ValueError(f"no pass over a twin follows the phase {state.phase.name}")
-    if not (state.p <= n and counts and state.tol > 0.0):
+    if not (state.p <= n and counts and state.tol > 0.0 and (state.coupled or 0) <= k):
         raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state
 

@@ -61,16 +61,19 @@ class SparseCenteredMatrix(CenteredMatrix):
         self.deviations: Any
         self.shift: Array
         self.deviations, self.shift = less_full_columns(self.source, shift)
-        self.X = self.deviations
-        vars(self).pop("_by_columns", None)
+        self._set_matrix(self.deviations)
         if self.multipliers is not None:
             self._multiply_columns(self.multipliers)
 
     def _multiply_columns(self, multipliers: np.ndarray) -> None:
         super()._multiply_columns(multipliers)
+        X = self.deviations.copy()
+        X.data *= self.multipliers[X.indices]
+        self._set_matrix(X)
+
+    def _set_matrix(self, X: Any) -> None:
+        self.X, self.transposed = X, X.T  # which shares memory, and takes a fiftieth of a narrow product
         vars(self).pop("_by_columns", None)
-        self.X = self.deviations.copy()
-        self.X.data *= self.multipliers[self.X.indices]
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest entry of every column of X less the shift, shapes (d,)."""
@@ -101,14 +104,14 @@ class SparseCenteredMatrix(CenteredMatrix):
     def adjoint(self, U: Array) -> Array:
         self.measure()
         U = self.rooted(cast(U, np.float64))
-        return cast(self.X.T @ U - self.multiplied(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
+        return cast(self.transposed @ U - self.multiplied(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
 
     def scatter_times(self, V: Array) -> Array:
         # The columns of Z V, times the roots, sum to zero: the left factor needs no correction for the mean.
-        return cast(self.X.T @ self.rooted(cast(self.times(V), np.float64)), self.dtype)
+        return cast(self.transposed @ self.rooted(cast(self.times(V), np.float64)), self.dtype)
 
     def gram_times(self, U: Array) -> Array:
-        W = self._product(self.X.T @ self.rooted(cast(U, np.float64)))
+        W = self._product(self.transposed @ self.rooted(cast(U, np.float64)))
         return cast(self.without_mean(self.rooted(W)), self.dtype)  # which removes the mean
 
     def materialized(self) -> np.ndarray:
@@ -119,10 +122,10 @@ class SparseCenteredMatrix(CenteredMatrix):
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
         often = type(self.X)((self._often(self.X), self.X.indices, self.X.indptr), shape=self.shape)
-        return _by_blocks(self.X.T.tocsr(), often), np.asarray(often.sum(axis=0)).reshape(-1)
+        return _by_blocks(self.transposed.tocsr(), often), np.asarray(often.sum(axis=0)).reshape(-1)
 
     def shifted_gram(self) -> np.ndarray:
-        return _by_blocks(self.X, self.X.T.tocsr())
+        return _by_blocks(self.X, self.transposed.tocsr())
 
 
 def _by_blocks(A: Array, B: Array) -> np.ndarray:

@@ -90,6 +90,7 @@ def first_state(task: KrylovTask, start: Array | Callable[[], Array] | None) -> 
         # Before the first pass the residual counts as 1 / tol times the target.
         distance=-math.log(task.tol),
         on_twin=on_twin,
+        coupled=0,
     )
 
 
@@ -225,17 +226,18 @@ def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, 
     block: Array = state.block
     state, product = _multiply(task, state, block)
     Q, products = state.Q.append(block), state.W.append(product)
-    k, b = state.T.shape[0], block.shape[1]
-    W = products.array[:, k:]
-    coefficients = Q.products_with(W)
+    k, b, first = state.T.shape[0], block.shape[1], state.coupled or 0
+    W, near = products.array[:, k:], ColumnBasis((Q.array[:, first:],))
+    coefficients = near.products_with(W)
     T = np.zeros((k + b, k + b))
     T[:k, :k] = state.T
-    T[:, k:] = coefficients
-    T[k:, :k] = coefficients[:k].T
-    T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
+    T[first:, k:] = coefficients
+    T[k:, first:k] = coefficients[: k - first].T
+    T[k:, k:] = (coefficients[k - first :] + coefficients[k - first :].T) / 2.0
     smallest = min(state.smallest, float(T.diagonal().min()))
-    state = state.updated(Q=Q, W=products, T=T, smallest=smallest, block=None)
-    return state, W - Q.combine(coefficients)
+    coupled = None if state.coupled is None else k
+    state = state.updated(Q=Q, W=products, T=T, smallest=smallest, block=None, coupled=coupled)
+    return state, W - near.combine(coefficients)
 
 
 def _multiply(task: KrylovTask, state: KrylovState, V: Array) -> tuple[KrylovState, Array]:
@@ -311,7 +313,8 @@ def _restart(task: KrylovTask, state: KrylovState) -> KrylovState:
     state, theta, S = _ritz(task, state)
     keep = min(task.p + task.b, state.Q.count - task.b)
     Q, W = (basis.replace_all(basis.combine(S[:, :keep])) for basis in (state.Q, state.W))
-    return state.updated(Q=Q, W=W, T=np.diag(theta[:keep]), restarts=state.restarts + 1)
+    coupled = None if state.coupled is None else 0
+    return state.updated(Q=Q, W=W, T=np.diag(theta[:keep]), restarts=state.restarts + 1, coupled=coupled)
 
 
 def _end_of_basis(task: KrylovTask, state: KrylovState) -> KrylovState:
@@ -328,7 +331,7 @@ def _done(state: KrylovState, values: np.ndarray, U: Array, W: Array) -> KrylovS
     """Return the end of an iteration: Ritz values, vectors and their products."""
     Q, products = ColumnBasis((U,)), ColumnBasis((W,))
     ended = {"phase": Phase.DONE, "Q": Q, "W": products, "T": np.diag(values)}
-    return state.updated(**ended, **dict.fromkeys(("block", "product", "guide", "guide_T")))
+    return state.updated(**ended, **dict.fromkeys(("block", "product", "guide", "guide_T", "coupled")))
 
 
 def _ritz(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, np.ndarray, np.ndarray]:
@@ -376,7 +379,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     few = few + PROBES
     remainder = W[:, :few] - U[:, :few] * from_host(values[:few], U)[None, :]
     Q, products = state.Q.replace_all(U), state.W.replace_all(W)
-    state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
+    state = state.updated(Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1, coupled=None)
     if state.guide is not None:
         return _with_corrections(task, state, remainder[:, : p + PROBES], values, excess)
     if state.n_passes < state.probe_until:

@@ -106,6 +106,9 @@ class KrylovState:
         Qᵀ W, symmetric.
     block : array, shape (n, b), or None
         Orthonormal directions of the next extension; None in the other phases.
+    coupled : int or None
+        The first column that the product of the next block couples with: products of those before it lie in the span of
+        the basis, and K is symmetric. None where passes left out directions of residuals: all columns.
     n_passes, n_products, restarts : int
     exponent : int or None
         The scale of the products, so that squares neither overflow nor vanish; None before the first one.
@@ -196,6 +199,7 @@ class KrylovState:
     on_twin: bool = False
     twin_passes: int = 0
     twin_residual: float | None = None
+    coupled: int | None = None
     guide: ColumnBasis | None = field(default=None, repr=False)
     guide_T: np.ndarray | None = field(default=None, repr=False)
 

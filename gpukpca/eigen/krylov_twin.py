@@ -49,6 +49,7 @@ def handed_over(task: KrylovTask, state: KrylovState) -> KrylovState:
         Q=Q,
         W=W,
         T=np.diag(theta[kept]),
+        coupled=None,
         block=None,
         product=None,
         smallest=0.0,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +15,12 @@ from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.eigen.krylov_iteration import first_state, result, step
 from gpukpca.eigen.krylov_state import KrylovTask
 from gpukpca.eigen.request import PairRequest
+from gpukpca.exceptions import ConvergenceError, ConvergenceWarning
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram
 from gpukpca.kernels import RBF
 from tests import cupy_device, oracle, tolerances
 from tests.each import each
-from tests.operators import N, Operator, P, matrix, points
+from tests.operators import MATRICES, N, Operator, P, matrix, points
 
 
 class Diagonal(Operator):
@@ -385,3 +388,26 @@ def test_a_narrow_block_that_became_wide_goes_on_where_it_was(block_size):
         found = top_eigh(op, P, solver=solver, rng=0, checkpointer=States(state))
         assert (found.n_passes, op.passes) == (whole.n_passes, whole.n_passes - state.n_passes)
         assert found.eigenvectors.tobytes() == whole.eigenvectors.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_inner_products_that_are_not_computed_are_zero(dtype):
+    """The small matrix of every state is that of the whole basis, through restarts and verifications."""
+    skipped = 0
+    for name in MATRICES:
+        A = matrix(name, dtype)
+        for block_size, max_blocks in ((2, None), (P, 3), (P + 7, None)):
+            states = States()
+            tol = tolerances.ITERATIVE_TOL * tolerances.eps(dtype)
+            solver = BlockKrylov(block_size=block_size, max_blocks=max_blocks, tol=tol, max_passes=40)
+            with warnings.catch_warnings(), suppress(ConvergenceError):
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                top_eigh(Operator(A), P, solver=solver, rng=0, checkpointer=states)
+            for state in states.kept:
+                Q, exponent = state.Q.array.astype(np.float64), state.exponent or 0
+                exact = Q.T @ (np.ldexp(A.astype(np.float64), -exponent) @ Q)
+                error = np.abs(exact - state.T).max()
+                assert error <= 2 * tolerances.residual(dtype) * np.abs(exact).max(), (name, block_size, state.n_passes)
+                assert np.abs(Q.T @ Q - np.eye(len(exact))).max() <= 2 * tolerances.orthogonality(dtype)
+                skipped += (state.coupled or 0) > 0
+    assert skipped > 100
