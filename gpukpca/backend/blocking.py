@@ -64,9 +64,6 @@ TRANSFER_BYTES = 16 * 2**20
 HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
 # Bytes of the arguments of one task on a cluster. Dask warns of a task beyond 10 MB.
 TASK_BYTES = 2**23
-# Bytes of the basis of an iteration up to which it stays in the calling process where a cluster multiplies: on the
-# workers a pass has some thirty tasks a panel more, of milliseconds each.
-LOCAL_BLOCK_BYTES = 2**28
 # Bytes of a panel on a cluster that joins several chunks.
 PANEL_BYTES = 2**27
 # Most rows of a memory map that a plan reads, and their entries: 32 MiB in float64. The median rule takes as many rows.

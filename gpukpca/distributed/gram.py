@@ -10,12 +10,10 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, Indices, SymmetricOperator
-from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, item_size, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
-from gpukpca.distributed.blocks import RemoteBlock
 from gpukpca.distributed.client import Cluster, released
 from gpukpca.distributed.pairs import (
     Group,
@@ -38,7 +36,7 @@ from gpukpca.kernels.streamed import LazyRows
 
 
 class DaskGram(SymmetricOperator):
-    """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine, or on the workers.
+    """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine.
 
     The rows are cut into groups. Every pair of groups has a worker, which caches as many of its tiles as its memory
     allows; each tile is used twice, as in `TiledGram`. A pair gets the rows of V of its two groups, and its parts of
@@ -56,14 +54,11 @@ class DaskGram(SymmetricOperator):
     template : PreparedRows, optional
         What the kernel learned from all rows. Default ``kernel.template(rows)``. One for centering makes an operator
         for use inside a `CenteredGram` only.
-    keeps_blocks : bool
-        Whether V and K @ V stay on the workers. Only what is computed from Dask arrays survives the end of a worker
-        there.
 
     Attributes
     ----------
     shape, dtype, like
-        See `gpukpca.gram.SymmetricOperator`; blocks are NumPy arrays, or `RemoteBlock`.
+        See `gpukpca.gram.SymmetricOperator`; blocks are NumPy arrays.
     rows : PreparedRows
         ``rows.take(chosen)`` prepares rows on this machine.
 
@@ -89,7 +84,6 @@ class DaskGram(SymmetricOperator):
         cached: float | None = None,
         report: TileReport | None = None,
         template: PreparedRows | None = None,
-        keeps_blocks: bool = False,
     ) -> None:
         self.kernel: Kernel = resolved_on(kernel, rows)
         if self.kernel.stored_only:
@@ -108,8 +102,7 @@ class DaskGram(SymmetricOperator):
         self.rounding: float = self.kernel.rounding(self.template)
         self.positive_definite: bool | None = self.kernel.positive_definite
         self.rows: _TakenRows = _TakenRows(self.kernel, rows, self.template)
-        no_columns = rows.like[:, :0]
-        self.like: Array = RemoteBlock(self.pairs.rows, no_columns) if keeps_blocks else rows.like[:, 0]
+        self.like: Array = rows.like[:, 0]
         self.workers: int = worker_count(rows.like)
 
     @cached_property
@@ -124,8 +117,7 @@ class DaskGram(SymmetricOperator):
         """Return K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
-        V = V if isinstance(V, RemoteBlock) else cast(to_host(V), self.dtype)
-        return self.pairs.product(V, self.report)
+        return self.pairs.product(cast(to_host(V), self.dtype), self.report)
 
     # -- the rest of the protocol --------------------------------------------------------------------------------------
 
@@ -196,13 +188,12 @@ class TilePairs:
         self.owners, self._threads = owners, now
 
     def product(self, V: Array, report: TileReport | None) -> Array:
-        """Return K @ V, where V is."""
+        """Return K @ V in this process."""
         return self.rows.retried(lambda: self._product(V, report))
 
     def _product(self, V: Array, report: TileReport | None) -> Array:
         self.resubmit()
-        stays, bounds, submit = isinstance(V, RemoteBlock), self.rows.bounds, self.cluster.submit
-        blocks = V.panels if stays else self.rows.split(V).panels
+        bounds, submit, blocks = self.rows.bounds, self.cluster.submit, self.rows.split(V).panels
         products = [
             submit(TilePair.times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=owner)
             for tiles, pair, owner in zip(self._tiles, self.groups, self.owners, strict=True)
@@ -216,11 +207,7 @@ class TilePairs:
                 places = [0 if self.groups[k][0] == group else 1 for k in touching]
                 parts = [products[k] for k in touching]
                 sums.append(submit(added, *parts, arguments=(places, str(V.dtype)), name="sum"))
-            names = [f"the sum of {span}" for span in spans]
-            if not stays:
-                return np.concatenate(self.cluster.results(sums, names), axis=0)
-            self.cluster.wait(sums, names)
-            return RemoteBlock(V.device, V.like, sums.__getitem__)
+            return np.concatenate(self.cluster.results(sums, [f"the sum of {span}" for span in spans]), axis=0)
 
 
 class _TakenRows(LazyRows):
@@ -241,30 +228,22 @@ class _TakenRows(LazyRows):
 
 @dataclass(frozen=True)
 class ClusterStorage(TiledStorage):
-    """Upper tiles on the workers of a cluster, cached where their memory allows; blocks may stay there too."""
-
-    keeps_blocks: bool = False
+    """Upper tiles on the workers of a cluster, cached where their memory allows."""
 
     @classmethod
-    def of(cls, rows: ClusterRows, row_bytes: int, solver_bytes: int = 0) -> Self:
-        """Return the storage whose cached tiles and prepared rows fill half of the workers' memory.
-
-        Where a solver works with many bytes of blocks, and half of that room holds them, the blocks stay on the
-        workers. Rows that were sent from this process would not survive the end of a worker there.
-        """
+    def of(cls, rows: ClusterRows, row_bytes: int) -> Self:
+        """Return the storage whose cached tiles and prepared rows fill half of the workers' memory."""
         cluster, (n, d), item = rows.cluster, rows.shape, item_size(rows.dtype)
         groups, memory_of = group_count(cluster.threads), cluster.memory(rows.on_gpu)
-        is_much = blocking.LOCAL_BLOCK_BYTES < solver_bytes <= SHARE_OF_WORKER * sum(memory_of) / 2.0
-        keeps_blocks = is_much and not rows.is_sent
         rooms = []
         for worker, memory in zip(cluster.workers, memory_of, strict=True):
             share = worker.threads / cluster.threads
             touched = min(1.0, share * (groups + 1) / 2.0 + 2.0 / groups)  # of the groups, by the pairs of a worker
             room = SHARE_OF_WORKER * memory - touched * n * (d * item + row_bytes)
-            rooms.append(room / share - keeps_blocks * solver_bytes)
+            rooms.append(room / share)
         edge = tile_edge_for(-(-n // groups), 1, rows.on_gpu)
         within = TiledStorage.within(int(min(rooms)), n, item, len(cluster.workers), edge)
-        return cls(n, within.workers, edge, within.cached_tiles, keeps_blocks=keeps_blocks)
+        return cls(n, within.workers, edge, within.cached_tiles)
 
     @property
     def cached_share(self) -> float:
@@ -277,14 +256,12 @@ class ClusterStorage(TiledStorage):
 
     def build(self, source: StorageInput) -> Any:
         template = source.template or source.kernel.template(source.X, centered=True)
-        settings: dict[str, Any] = {"cached": self.cached_share, "report": source.report}
-        return DaskGram(source.kernel, source.X, template=template, keeps_blocks=self.keeps_blocks, **settings)
+        return DaskGram(source.kernel, source.X, cached=self.cached_share, report=source.report, template=template)
 
     def __str__(self) -> str:
         cached = "all" if self.is_fully_cached else str(self.cached_tiles)
         tiles, where = pluralize(self.tiles, "upper tile"), pluralize(self.workers, "worker")
-        basis = ", with the basis" if self.keeps_blocks else ""
-        return f"distributed: {tiles} of edge {self.tile_edge} on {where}, {cached} cached{basis}"
+        return f"distributed: {tiles} of edge {self.tile_edge} on {where}, {cached} cached"
 
 
 # The storages that model files hold.

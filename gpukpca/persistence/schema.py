@@ -55,6 +55,7 @@ FORMER: dict[str, tuple[str, dict[str, str | None]]] = {
     "StreamedStorage": ("LandmarkStorage", {}),
     "LinearProjection": ("LinearProjection", {"weights": "multipliers"}),
     "Cluster": ("GaussianCluster", {}),
+    "ClusterStorage": ("ClusterStorage", {"keeps_blocks": None}),
     "IncrementalFit": ("IncrementalFit", dict.fromkeys(("residual_norms", "converged", "n_passes", "solver"))),
     "IncrementalPCA": ("IncrementalPCA", {"exact": None}),
     "LowRankStorage": ("LowRankStorage", {"source": None}),

@@ -813,11 +813,11 @@ def test_a_worker_that_dies_while_landmarks_are_chosen_changes_nothing(processes
     np.testing.assert_array_equal(gathered(found.F), gathered(expected.F))
 
 
-def test_a_worker_that_dies_with_a_part_of_the_basis_changes_nothing(processes):
+def test_a_worker_that_dies_during_an_iteration_changes_nothing(processes):
     X = rows()
 
     def solved(report: Callable[..., None] | None) -> EigenResult:
-        op = CenteredGram(of_chunks(processes, X, keeps_blocks=True))
+        op = CenteredGram(of_chunks(processes, X))
         return top_eigh(op, 2, BlockKrylov(passes=2), rng=0, report=report)
 
     def kill(n_passes: int, *_: Any) -> None:

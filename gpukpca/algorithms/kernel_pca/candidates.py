@@ -65,7 +65,7 @@ NO_VECTORS = "eigenvectors and scores do not fit into memory: the model has none
 COLUMNS_A_PIVOT = 1.5
 # Slots take at most one in so many bytes that a limit leaves; copies of their rows.
 SHARE_FOR_SLOTS, SLOT_COPIES = 4, 5
-# Blocks of n eigenvectors that the end of a fit holds here where its basis was on the workers, or F is multiplied:
+# Blocks of n eigenvectors that the end of a fit holds where F is multiplied:
 # vectors and products, with signs, in the map, and as scores.
 RESULT_BLOCKS = 10
 
@@ -249,12 +249,10 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
     if task.multiplies_on_gpu and isinstance(solver, BlockKrylov) and not solver.block_size:
         solver = replace(solver, block_size=solver.width(n, p, True))
     workspace = solver.workspace_bytes(n, task.components_for(solver), item, task.on_gpu)
-    # A checkpoint, and the dense solver where it may take over, need blocks in this process.
-    may_stay = isinstance(solver, BlockKrylov) and not solver.or_dense and not task.has_checkpoint
-    storage = ClusterStorage.of(task.X, task.row_bytes, workspace if may_stay else 0)
+    storage = ClusterStorage.of(task.X, task.row_bytes)
     transit = 2 * n * n * item if isinstance(solver, Dense) else BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
     parts = {
-        solver.name: RESULT_BLOCKS * n * p * item if storage.keeps_blocks else workspace,
+        solver.name: workspace,
         "blocks in transit": transit,
         "rows of the cluster": 0 if task.basis is task.X else n * task.d * item,
     }
