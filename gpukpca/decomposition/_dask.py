@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.algorithms.progress import chunk_report, waiting_report
 from gpukpca.backend.device import parsed_device
-from gpukpca.data.finite import FINITE, NotFiniteError, advice_for, refuse_entries
+from gpukpca.data.finite import NotFiniteError
 from gpukpca.data.gate import check_held
 from gpukpca.data.place import Placement, rows_on_host
 from gpukpca.decomposition._base import output_of_transform
@@ -23,7 +23,7 @@ from gpukpca.distributed.chunks import ChunkRows
 from gpukpca.distributed.client import Cluster, active_cluster
 from gpukpca.distributed.lazy import filled_rows, known_width, mapped_rows
 from gpukpca.distributed.rows import ClusterRows, is_dask_array
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError
 
 # What computes a Dask array that does not fit into memory.
 OF_CLIENTS = "Start a client, distributed.Client(...), and the fit is shared out to its workers."
@@ -53,7 +53,7 @@ def cluster_rows(estimator: Any, X: Any, sample_weight: Any = None) -> ClusterRo
         return None
     else:
         X = filled_rows(X, rows_to_be_finite(estimator, sample_weight))
-        rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), check=partial(_check_entries, estimator))
+        rows = ChunkRows(X, cluster, cuda=_on_gpus(estimator), purpose=type(estimator).__name__)
     validate_data(estimator, no_rows(rows), reset=True, skip_check_array=True)
     rows.place = Placement(like := rows.like[:, 0], like)  # small computations are those of this process
     return rows
@@ -91,14 +91,6 @@ def compute_dask(estimator: Any, X: Any) -> Any:
         return X
     check_held(X, "the Dask array", limit_of(estimator), OF_CLIENTS)
     return matrix_of(estimator, X.compute())
-
-
-def _check_entries(estimator: Any, rows: ChunkRows) -> None:
-    """Raise where a chunk holds NaN or infinity, with the first row; warn of lost digits."""
-    found, of_missing = [(rows.shape[0], rows.nan, rows.infinity)], advice_for(type(estimator).__name__)
-    refuse_entries(found, rows.dtype, FINITE, "Input X", of_missing=of_missing)
-    if rows.lost_digits:
-        warn_user(rows.lost_digits, PrecisionWarning)
 
 
 # -- new rows ----------------------------------------------------------------------------------------------------------

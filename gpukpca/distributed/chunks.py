@@ -6,7 +6,7 @@ import operator
 import pickle
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,12 +17,13 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import slice_of
-from gpukpca.data.finite import Entries, first_of_all
-from gpukpca.data.rows import Merge, itself, row_count, sampling_step
+from gpukpca.data.finite import FINITE, advice_for, refuse_entries
+from gpukpca.data.rows import Merge, itself, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster
 from gpukpca.distributed.contents import (
     ChunkFacts,
+    check_chunk,
     checked_width,
     chunk_facts,
     chunk_fault,
@@ -39,6 +40,10 @@ from gpukpca.distributed.rows import (
     panels_for,
     short_name,
 )
+from gpukpca.exceptions import PrecisionWarning, warn_user
+
+# From a chunk and the shared arguments to a result.
+OfChunk = Callable[[Any, tuple[Any, ...]], Any]
 
 # Share of the memory of the workers up to which chunks stay there between passes; beyond it every pass loads them.
 SHARE_HELD = 0.2
@@ -75,23 +80,19 @@ class ChunkRows(ClusterRows):
     cluster : Cluster
     cuda : bool
         Whether panels move to the GPUs of their workers; they do where a chunk is on one.
-    check : callable
-        Called with these rows once all entries were read: `lost_digits`, `nan` and `infinity` are known. That is at
-        once, or, where the Dask array says enough and its chunks do not stay, in the first `fold`.
+    purpose : str
+        What computes with the rows, for errors about missing values.
 
     Attributes
     ----------
     is_held : bool
         Whether the chunks stay on the workers.
-    lost_digits : str
-        What of the chunks float64 cannot hold; empty where it holds all.
-    nan, infinity : (count, row, column)
-        Of such entries, and the place of the first.
 
     Raises
     ------
     ValueError, TypeError
-        Chunks are no table of numbers.
+        Chunks are no table of finite numbers. A Dask array that says enough, and whose chunks do not stay, is not read
+        for this: every task checks its chunk.
 
     Notes
     -----
@@ -99,9 +100,7 @@ class ChunkRows(ClusterRows):
     task.
     """
 
-    def __init__(
-        self, X: Any, cluster: Cluster, *, cuda: bool = False, check: Callable[[Any], None] = lambda rows: None
-    ) -> None:
+    def __init__(self, X: Any, cluster: Cluster, *, cuda: bool = False, purpose: str = "") -> None:
         if X.ndim != 2:
             raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
         X = whole_rows(X)
@@ -109,22 +108,16 @@ class ChunkRows(ClusterRows):
         self._settings = settings = {"retries": RETRIES} | annotations_of(X)
         self.is_held: bool = X.nbytes <= SHARE_HELD * sum(cluster.memory())  # not where lengths are unknown
         self._graph = ChunkGraph(cluster.persist(X, settings) if self.is_held else X)
-        self._check = check
-        self._is_checked = False
         if fault := chunk_fault(X._meta, np.dtype(float)):
             raise TypeError(f"the Dask array {fault}.")
         is_known = is_numpy(X._meta) or is_sparse(X._meta)
         says_all = X.dtype in (np.float32, np.float64) and is_known and not np.isnan(X.shape).any()
-        if says_all and all(X.shape) and not cuda and not self.is_held:
+        self._is_said: bool = says_all and all(X.shape) and not cuda and not self.is_held
+        self._advice = advice_for(purpose)
+        if self._is_said:
             facts = [ChunkFacts((size, X.shape[1]), str(X.dtype)) for size in X.chunks[0]]
         else:
-            self._is_checked = True
-            every = range(len(self._graph.keys))
-            facts = self._summed(chunk_facts, every, [(k,) for k in every])
-        self._take(facts, cuda)
-
-    def _take(self, facts: Sequence[ChunkFacts], cuda: bool) -> None:
-        """Describe the rows by the contents of their chunks; check them where these were read."""
+            facts = self._summed("facts", {k: partial(chunk_facts, k=k) for k in range(len(self._graph.keys))})
         d = checked_width(facts)
         self._kept = [k for k, fact in enumerate(facts) if fact.shape[0]]
         kept = [facts[k] for k in self._kept]
@@ -134,21 +127,12 @@ class ChunkRows(ClusterRows):
         self._describe([fact.shape[0] for fact in kept], d, np.dtype(dtype))
         self._as_panel = dtype, cuda
         self.chunks: list[int] = [fact.shape[0] for fact in facts]
+        self._starts = np.cumsum([0, *self.chunks]).tolist()
         self.on_gpu: bool = cuda
-        if self._is_checked:
-            self._check_facts(facts)
-
-    def _ensure_checked(self) -> None:
-        """Check all entries in a pass, where none has yet."""
-        if not self._is_checked:
-            self.fold(row_count)
-
-    def _check_facts(self, facts: Sequence[ChunkFacts]) -> None:
-        """Set what was found in all chunks, and let the caller check it."""
-        self.lost_digits: str = lost_digits(facts)
-        self.nan: Entries = first_of_all([fact.nan for fact in facts], self.chunks)
-        self.infinity: Entries = first_of_all([fact.infinity for fact in facts], self.chunks)
-        self._check(self)
+        found = [(fact.shape[0], fact.nan, fact.infinity) for fact in facts]
+        refuse_entries(found, dtype, FINITE, "Input X", of_missing=self._advice)
+        if lost := lost_digits(facts):
+            warn_user(lost, PrecisionWarning)
 
     def sample(self) -> Array:
         """Return rows of some chunks, as many as `Rows.sample`."""
@@ -159,50 +143,29 @@ class ChunkRows(ClusterRows):
     def fold(self, function: Callable[..., Any], *arguments: Any, merge: Merge = operator.add) -> Any:
         if any(isinstance(argument, ClusterRows) for argument in arguments):
             return super().fold(function, *arguments, merge=merge)
-        if self._is_checked:
-            settings = [(function, self._as_panel, merge)] * len(self._kept)
-            return self._summed(on_chunk, self._kept, settings, *arguments, merge=merge)
-        said = [(function, self._as_panel, k, (self.chunks[k], self.shape[1]), merge) for k in self._kept]
-        merge = partial(merged_checked, merge)
-        facts, result = self._summed(on_unchecked, self._kept, said, *arguments, merge=merge)
-        self._is_checked = True
-        empty = ChunkFacts((0, self.shape[1]), str(self.dtype))
-        by_chunk = dict(zip(self._kept, facts, strict=True))
-        self._check_facts([by_chunk.get(k, empty) for k in range(len(self.chunks))])
-        return result[0]
+        calls = {k: self._call(k, function, merge=merge) for k in self._kept}
+        return self._summed(short_name(function), calls, *arguments, merge=merge)
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         if any(isinstance(argument, ClusterRows) for argument in arguments):
             return super().each(function, *arguments)
-        self._ensure_checked()
-        settings = [(function, self._as_panel)] * len(self._kept)
-        return self.cluster.results(self._futures(function, settings, *arguments), self._names(function))
+        calls = {k: self._call(k, function) for k in self._kept}
+        return self.cluster.results(self._futures(short_name(function), calls, *arguments), self._names(function))
 
     def _picked(self, places: Mapping[int, np.ndarray], *others: ClusterRows) -> list[Array]:
         if others or "panels" in vars(self):
             return super()._picked(places, *others)
         return self._of_chunks({self._kept[k]: partial(gather_rows, chosen=place) for k, place in places.items()})
 
-    def _of_chunks(self, calls: Mapping[Any, Callable[[Array], Array]]) -> list[Array]:
-        """Return the result of a function of each numbered chunk, with finite entries.
-
-        They are checked like those of `fold`, in the same task, where no pass has checked all chunks.
-        """
-        names = [f"rows of chunk {k}" for k in calls]
-        if not self._is_checked:
-            said = [(itself, (*self._as_panel, call), k, (self.chunks[k], self.shape[1])) for k, call in calls.items()]
-            found = self.cluster.results(self._futures(gather_rows, said, numbers=list(calls)), names)
-            if all(result for _, result in found):
-                return [result[0] for _, result in found]
-            self._ensure_checked()  # counts what is not finite in all chunks, and raises
-        settings = [(itself, (*self._as_panel, call)) for call in calls.values()]
-        return self.cluster.results(self._futures(gather_rows, settings, numbers=list(calls)), names)
+    def _of_chunks(self, choices: Mapping[int, Callable[[Array], Array]]) -> list[Array]:
+        """Return some rows of each numbered chunk."""
+        calls = {k: self._call(k, itself, choice) for k, choice in choices.items()}
+        return self.cluster.results(self._futures("rows", calls), [f"rows of chunk {k}" for k in calls])
 
     @cached_property
     def panels(self) -> list[Any]:  # type: ignore[override]
         """The futures of all panels, which stay on the workers from the first request on."""
-        self._ensure_checked()
-        return self._futures(itself, [(itself, self._as_panel, None, True)] * len(self._kept))
+        return self._futures("panel", {k: self._call(k, itself, stays=True) for k in self._kept})
 
     @cached_property
     def held(self) -> ClusterRows:
@@ -216,42 +179,28 @@ class ChunkRows(ClusterRows):
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _futures(
-        self,
-        function: Callable[..., Any],
-        settings: Sequence[Any],
-        *arguments: Any,
-        numbers: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Return a future for each chunk, computed with its settings.
+    def _call(self, k: int, function: Callable[..., Any], choice: Callable[..., Any] = itself, **how: Any) -> OfChunk:
+        """Return the task of a chunk; see `on_chunk`."""
+        said = (k, (self.chunks[k], self.shape[1]), self._starts[k], self._advice) if self._is_said else None
+        return partial(on_chunk, function=function, panel=(*self._as_panel, choice), said=said, **how)
 
-        See `on_chunk`; `on_unchecked` where no pass has checked all chunks.
-        """
-        of = on_chunk if self._is_checked else on_unchecked
-        name, shared, found = unique_name(function), self.cluster.share(*arguments), []
-        tasks = list(zip(self._kept if numbers is None else numbers, settings, strict=True))
+    def _futures(self, name: str, calls: Mapping[int, OfChunk], *arguments: Any) -> list[Any]:
+        """Return a future of ``call(chunk, shared arguments)`` of each numbered chunk."""
+        name, shared, found, tasks = unique_name(name), self.cluster.share(*arguments), [], list(calls.items())
         for start, stop in row_slices(len(tasks), SUBMITTED):
-            graph = self._graph.tasks(name, shared, of, tasks[start:stop])
+            graph = self._graph.tasks(name, shared, tasks[start:stop])
             found += self.cluster.submit_graph(graph, [(name, k) for k, _ in tasks[start:stop]], self._settings)
         return found
 
-    def _summed(
-        self,
-        function: Callable[..., Any],
-        numbers: Sequence[int],
-        settings: Sequence[Any],
-        *arguments: Any,
-        merge: Merge = operator.add,
-    ) -> Any:
-        """Return ``function(chunk, shared arguments, *settings)`` of numbered chunks, merged as a tree."""
-        called = function if function is chunk_facts else settings[0][0]
+    def _summed(self, called: str, calls: Mapping[int, OfChunk], *arguments: Any, merge: Merge = operator.add) -> Any:
+        """Return ``call(chunk, shared arguments)`` of numbered chunks, merged as a tree."""
         name, shared = unique_name(called), self.cluster.share(*arguments)
-        tasks, marks = list(zip(numbers, settings, strict=True)), []
+        tasks, marks = list(calls.items()), []
         count = max(JOINED, min(SUBMITTED, -(-len(tasks) // REPORTS)))
 
         def sums() -> Iterable[Any]:
             for start, stop in row_slices(len(tasks), count):
-                graph = self._graph.tasks(name, shared, function, tasks[start:stop])
+                graph = self._graph.tasks(name, shared, tasks[start:stop])
                 joins: dict[Any, Any] = {}
 
                 def join(keys: list[Any], start: int = start, joins: dict[Any, Any] = joins) -> Any:
@@ -266,10 +215,10 @@ class ChunkRows(ClusterRows):
                 yield found
 
         def join_sums(some: list[Any]) -> Any:
-            return self.cluster.submit(merge_results, *some, arguments=(merge,), name=short_name(called))
+            return self.cluster.submit(merge_results, *some, arguments=(merge,), name=called)
 
         total = merged_in_tree(sums(), join_sums)
-        futures, text = [total, *marks], f"{short_name(called)} of {len(tasks)} chunks"
+        futures, text = [total, *marks], f"{called} of {len(tasks)} chunks"
         return self.cluster.results(futures, [text] * len(futures), self._report(len(tasks), count))[0]
 
     def _report(self, chunks: int, together: int) -> Callable[[int, int], None] | None:
@@ -323,26 +272,24 @@ class ChunkGraph:
             left += get_dependencies(self._nodes, node) if named is None else named
         return found
 
-    def tasks(
-        self, name: str, shared: Any, function: Callable[..., Any], numbered: Iterable[tuple[int, tuple[Any, ...]]]
-    ) -> dict[Any, Any]:
-        """Return the graph of ``function(chunk, shared arguments, *settings)`` for (number of chunk, settings)."""
+    def tasks(self, name: str, shared: Any, calls: Iterable[tuple[int, OfChunk]]) -> dict[Any, Any]:
+        """Return the graph of ``call(chunk, shared arguments)`` for (number of chunk, call)."""
         from dask.optimization import cull
         from distributed.protocol.pickle import dumps
 
         graph, apart = {}, []
-        for k, settings in numbered:
+        for k, call in calls:
             own, key = {node: self._nodes[node] for node in self._own[k]}, self.keys[k]
-            packed = dumps((function, settings, own, key))
+            packed = dumps((call, own, key))
             chunk = [] if own else [self._futures.get(key, key)]
             graph[name, k] = (of_chunk, packed, shared, *chunk)
             apart += [] if own or key in self._futures else [key]
         return graph | dict(cull(self._nodes, apart)[0])
 
 
-def unique_name(function: Callable[..., Any]) -> str:
+def unique_name(name: str) -> str:
     """Return a prefix that the task keys of one pass share."""
-    return f"gpukpca-{short_name(function)}-{uuid.uuid4().hex}"
+    return f"gpukpca-{name}-{uuid.uuid4().hex}"
 
 
 def chunk_batches(X: Any, cluster: Cluster | None) -> Iterator[Any]:
@@ -372,12 +319,12 @@ def annotations_of(X: Any) -> dict[str, Any]:
 
 def of_chunk(packed: bytes, shared: tuple[Any, ...], *chunk: Any) -> Any:
     """Return the result of a chunk, which is passed or loaded."""
-    function, settings, own, key = pickle.loads(packed)
+    call, own, key = pickle.loads(packed)
     if not chunk:
         import dask
 
         chunk = (dask.get(own, key),)
-    return function(*chunk, shared, *settings)
+    return call(*chunk, shared)
 
 
 def on_chunk(
@@ -385,49 +332,18 @@ def on_chunk(
     shared: tuple[Any, ...],
     function: Callable[..., Any],
     panel: tuple[Any, ...],
+    said: tuple[Any, ...] | None,
     merge: Merge | None = None,
     stays: bool = False,
 ) -> Any:
-    """Return ``function(panel)`` of a chunk; of a sparse one in dense slices, merged."""
+    """Return ``function(panel)`` of a chunk; of a sparse one in dense slices, merged. See `check_chunk` for `said`."""
+    if said is not None:
+        check_chunk(chunk, panel[0], *said)
     if merge is None or not is_sparse(chunk):
         return on_panel(shared, as_panel(chunk, *panel), function, stays)
     rows, d = chunk.tocsr(), int(chunk.shape[1])
     slices = (rows[start:stop] for start, stop in row_slices(int(rows.shape[0]), slice_of(d)))
     return merge_results(*(on_panel(shared, as_panel(one, *panel), function, False) for one in slices), merge)
-
-
-def on_unchecked(
-    chunk: Any,
-    shared: tuple[Any, ...],
-    function: Callable[..., Any],
-    panel: tuple[Any, ...],
-    k: int,
-    shape: tuple[int, int],
-    merge: Merge | None = None,
-) -> tuple[list[ChunkFacts], list[Any]]:
-    """Return the contents of chunk k and, in a list, its result; none where an entry is not finite.
-
-    Raises where the chunk is not what the Dask array says of it.
-    """
-    (fact,) = facts = chunk_facts(chunk, shared, k)
-    if fact.shape != shape:
-        raise ValueError(
-            f"chunk {k} has the shape {fact.shape}, and the Dask array says {shape}; call X.compute_chunk_sizes()."
-        )
-    if fact.on_gpu or np.result_type(fact.dtype, panel[0]) != panel[0]:
-        where = " of a GPU" if fact.on_gpu else ""
-        raise TypeError(
-            f"chunk {k} holds {fact.dtype}{where}, and the Dask array says {panel[0]}; give the type and the "
-            "library of the chunks with X.map_blocks(..., meta=...)."
-        )
-    if fact.nan[0] or fact.infinity[0]:
-        return facts, []
-    return facts, [on_chunk(chunk, shared, function, panel, merge)]
-
-
-def merged_checked(merge: Merge, a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
-    """Return the contents and the results of both; no result where one has none."""
-    return a[0] + b[0], [merge(a[1][0], b[1][0])] if a[1] and b[1] else []
 
 
 def nothing(_: Any) -> None:

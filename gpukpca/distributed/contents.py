@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse
-from gpukpca.data.finite import NONE_FOUND, Entries, entries_not_finite
+from gpukpca.data.finite import FINITE, NONE_FOUND, Entries, entries_not_finite, refuse_entries
 from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
 
 
@@ -42,6 +42,23 @@ def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
     largest = largest if largest > LARGEST_EXACT else 0
     shape = tuple(map(int, chunk.shape))
     return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
+
+
+def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], start: int, advice: str) -> None:
+    """Raise where chunk k, whose rows begin at row `start`, is not what the Dask array says, or not finite."""
+    (fact,) = chunk_facts(chunk, (), k)
+    if fact.shape != shape:
+        raise ValueError(
+            f"chunk {k} has the shape {fact.shape}, and the Dask array says {shape}; call X.compute_chunk_sizes()."
+        )
+    if fact.on_gpu or np.result_type(fact.dtype, dtype) != dtype:
+        where = " of a GPU" if fact.on_gpu else ""
+        raise TypeError(
+            f"chunk {k} holds {fact.dtype}{where}, and the Dask array says {dtype}; give the type and the library of "
+            "the chunks with X.map_blocks(..., meta=...)."
+        )
+    found = [(start, NONE_FOUND, NONE_FOUND), (shape[0], fact.nan, fact.infinity)]
+    refuse_entries(found, dtype, FINITE, f"chunk {k} of X", of_missing=advice)
 
 
 def chunk_fault(chunk: Any, dtype: Any) -> str:
