@@ -203,12 +203,11 @@ class ArrayTransformer(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Tr
         with device_context(self._like), overflow_allowed():
             return work(Y)
 
-    def _of_scores(self, X: Any, work: Callable[[Array], Any], like: Array = None) -> Any:
-        """Return ``work(scores)`` of scores of new points, checked, as `like`: by default where the fit computes."""
+    def _of_scores(self, X: Any, work: Callable[[Array], Any]) -> Any:
+        """Return ``work(scores)`` of scores of new points, checked, where the fit computes."""
         check_is_fitted(self)
-        like = self._like if like is None else like
-        with device_context(like), overflow_allowed():
-            return work(new_scores(X, self._n_features_out, like, least=1))
+        with device_context(self._like), overflow_allowed():
+            return work(new_scores(X, self._n_features_out, self._like, least=1))
 
     def _output(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""

@@ -78,4 +78,4 @@ def samples_of(model: Any) -> float:
 def is_centered(model: Any) -> bool:
     """Return whether a fit subtracted the mean, as those of other libraries do."""
     result = getattr(model, "_result", None)
-    return bool(getattr(fitted_value(result, "projection", "map", "state"), "center", True))
+    return bool(getattr(fitted_value(result, "projection", "map"), "center", True))

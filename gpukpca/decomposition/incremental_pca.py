@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self, overload
 
-from sklearn.utils.validation import check_is_fitted
-
 from gpukpca._typing import Array, ArrayLike, Held, NumpyArray, NumpyRows, Real, Stream, UnknownRows, Vector, of_rows
 from gpukpca.algorithms.inputs import check_no_weights, weights_of_batches
 from gpukpca.algorithms.pca.incremental import (
@@ -14,10 +12,10 @@ from gpukpca.algorithms.pca.incremental import (
     state_after,
     warn_of_equal_rows,
 )
+from gpukpca.algorithms.pca.model import points_of, scores_of
 from gpukpca.backend import blocking
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.data.batches import is_set
-from gpukpca.data.finite import check_finite
 from gpukpca.data.place import Placement
 from gpukpca.decomposition._base import IncrementalPCAAttributes, publish
 from gpukpca.decomposition._batches import batches_of, repeated
@@ -291,13 +289,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         -----
         Cost O(m d p).
         """
-
-        def scores(Y: Array) -> Array:
-            found = self._result.state.scores(Y, self.components_, self.mean_, self.whiten)
-            check_finite(found, "The new points are too large.", "The array of scores")
-            return found
-
-        return self._output(self._answer(X, "transform", scores), X)
+        return self._output(self._answer(X, "transform", lambda Y: scores_of(self._result, Y, self.whiten)), X)
 
     @row_wise("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -315,14 +307,7 @@ class IncrementalPCA(IncrementalPCAAttributes[Held], GaussianEstimator[Held]):
         ------
         NotFittedError, ValueError
         """
-
-        def points(Z: Array) -> Array:
-            found = self._result.state.points(Z, self.components_, self.mean_, self.whiten)
-            check_finite(found, "The scores are too large.", "The array of points")
-            return found
-
-        check_is_fitted(self)
-        return self._output(self._of_scores(X, points, self.components_), X)
+        return self._output(self._of_scores(X, lambda Z: points_of(self._result, Z, self.whiten)), X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.inputs import ComponentsResult
+from gpukpca.algorithms.pca.model import LinearProjection, deviations_of
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend.linalg import reciprocals
@@ -29,17 +30,15 @@ from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_fa
 from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.data.batches import BatchedRows, filled, rows_of_weight
 from gpukpca.data.frequencies import Frequencies, degrees_of_freedom, number_of
-from gpukpca.data.place import Placement, rows_at
+from gpukpca.data.place import Placement
 from gpukpca.data.scale import (
     are_safe,
     check_variance,
-    power_of_two_scale,
     row_bounds,
     safe_scale,
     scaled_rows,
     variances_of_data,
 )
-from gpukpca.data.slicing import by_panels, dense_rows
 from gpukpca.eigen.residuals import signs
 from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 
@@ -85,39 +84,6 @@ class IncrementalState:
         noise = self.noise * factor * factor
         return IncrementalState(moments, self.axes, self.singular_values * factor, noise, scale, self.center)
 
-    def scores(self, Y: Array, components: Array, mean: Array, whiten: bool) -> Array:
-        """Return V (x - mean) of new rows (m, d), the difference in the widest type; whitened, over the deviations.
-
-        Components (p, d) in the dtype of the data and a wide mean (d,) are where it is computed.
-        """
-        scale = None
-        if whiten:  # 0 where a standard deviation is the rounding of the largest
-            variances, unit = self._variances(components)
-            smallest = (int(mean.shape[0]) * epsilon(components)) ** 2 * np.max(variances, initial=0.0)
-            kept = np.where(variances > smallest, variances, 0.0)
-            scale = from_host(reciprocals(np.sqrt(kept)) * unit, components)[None, :]
-
-        def scores_of(rows: Array, *_: int) -> Array:
-            centered = cast(cast(dense_rows(rows), mean.dtype) - mean[None, :], components.dtype)
-            scores = centered @ components.T
-            return scores if scale is None else scores * scale
-
-        return by_panels(rows_at(Y, components), scores_of)
-
-    def points(self, scores: Array, components: Array, mean: Array, whiten: bool) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), which may be whitened; see `scores`."""
-        if whiten:
-            variances, unit = self._variances(components)
-            scores = scores * from_host(np.sqrt(variances) / unit, components)[None, :]
-        return cast(cast(scores @ components, mean.dtype) + mean[None, :], components.dtype)
-
-    def _variances(self, components: Array) -> tuple[np.ndarray, float]:
-        """Return the variances (p,) of the scores times a power of two, which keeps them in range, and this unit."""
-        values = self.singular_values[: self.n_components]
-        unit = power_of_two_scale(float(np.max(values, initial=0.0)), np.float64)
-        variances = from_host((values * unit) ** 2 / degrees_of_freedom(self.moments.count), components)
-        return to_host(variances).astype(np.float64), unit * self.scale
-
 
 @record(eq=False)
 class IncrementalFit(ComponentsResult):
@@ -135,6 +101,22 @@ class IncrementalFit(ComponentsResult):
     total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
     n_samples_seen: float = field_of("", "rows so far, each as often as its weight says", "positive")
     state: IncrementalState = field_of("", "the input of the next update")
+    scale = None  # as of `PCAFit`
+
+    @property
+    def n_samples(self) -> float:
+        return self.n_samples_seen
+
+    @cached_property
+    def projection(self) -> LinearProjection:
+        """The map of new points. Whitened, a score is 0 whose standard deviation is the rounding of the largest."""
+        V = namespace_of(self.mean).asarray(self.components.T, copy=True)
+        deviations = deviations_of(self.singular_values, self.n_samples)
+        rounding = int(V.shape[0]) * epsilon(V) * np.max(deviations, initial=0.0)
+        shift = cast(self.mean, V.dtype)
+        offset = to_host((self.mean - cast(shift, self.mean.dtype)) @ cast(V, self.mean.dtype))
+        inverse_roots = reciprocals(np.where(deviations > rounding, deviations, 0.0))
+        return LinearProjection(shift, V, offset, None, inverse_roots, self.state.center)
 
     @classmethod
     def of(cls, state: IncrementalState, dtype: Any) -> IncrementalFit:
