@@ -127,10 +127,9 @@ class RowProducts(ABC):
         """Return the projection of V (d, b) onto a subspace that holds the range of Zᵀ."""
         return V
 
-    def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
-        """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
-        T = self.times(V)
-        return orthonormal_factors(T)[1], T
+    def triangle(self, V: Array) -> np.ndarray:
+        """Return R of Z V = Q R on the host in float64, shape (b, b)."""
+        return orthonormal_factors(self.times(V))[1]
 
     def own_triangle(self) -> np.ndarray:
         """Return R of Z = Q R on the host in float64, shape (at most min(n, d), d)."""

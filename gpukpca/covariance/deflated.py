@@ -52,7 +52,7 @@ class DeflatedMatrix(RowProducts):
         R, V = self.matrix.own_triangle(), to_host(self.V).astype(np.float64)
         return np.asarray(R - (R @ V) @ V.T)
 
-    def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
+    def triangle(self, V: Array) -> np.ndarray:
         return self.matrix.triangle(self.project(V))
 
     def scatter(self) -> Array:

@@ -149,11 +149,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
         return cast(self.without_mean(self.rooted(W)), self.dtype)
 
-    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
-        """Return R of Z V = Q R; Z V is never stored."""
-        return self.triangular_factor(V), None
-
-    def triangular_factor(self, V: Array) -> np.ndarray:
+    def triangle(self, V: Array) -> np.ndarray:
         """Return R of Z V = Q R on the host in float64, by QR of blocks of rows and of their R."""
         self.measure()
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)

@@ -118,10 +118,11 @@ class PanelCenteredMatrix(CenteredMatrix):
         self.measure()
         return cast(self._sum("wide_scatter_times", V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
 
-    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
+    def triangle(self, V: Array) -> np.ndarray:
         """Return R of Z V = Q R, by QR of the panels and of their R; Z V is never stored."""
         self.measure()
-        return self._sum("triangular_factor", V, merge=joined_triangle), None
+        R: np.ndarray = self._sum("triangle", V, merge=joined_triangle)
+        return R
 
     def own_triangle(self) -> np.ndarray:
         self.measure()

@@ -63,10 +63,8 @@ def check_twin(Z: CenteredMatrix, X: np.ndarray, scale: np.ndarray | None = None
     same(S, exact.T @ exact, 10 * n * size)
     same(G, exact @ exact.T, 10 * d * size)
     assert np.array_equal(to_host(G), to_host(G).T)
-    R, T = Z.triangle(there(V[:, : min(3, d, n)]))
+    R = Z.triangle(there(V[:, : min(3, d, n)]))
     same(R.T @ R, (exact @ V[:, : R.shape[1]]).T @ (exact @ V[:, : R.shape[1]]), 100 * n * d * size)
-    if T is not None:
-        same(T, exact @ V[:, : R.shape[1]], 10 * d)
     for found, dtype in ((Z.times(there(V)), Z.dtype), (Z.adjoint(there(U)), Z.dtype), (S, Z.wide), (G, Z.wide)):
         assert found.dtype == cast(namespace_of(found).zeros(1), dtype).dtype
     try:

@@ -201,12 +201,8 @@ def _sharpened(Z: RowProducts, solution: Components) -> Components:
         return solution
     xp = namespace_of(solution.vectors)
     V = xp.asarray(solution.vectors[:, clear:], copy=True)
-    if solution.scores is None:
-        R, T = Z.triangle(V)
-    else:
-        T = Z.times(V)
-        R = orthonormal_factors(T)[1]
-    _, s, Bt = np.linalg.svd(R)
+    T = None if solution.scores is None else Z.times(V)
+    _, s, Bt = np.linalg.svd(Z.triangle(V) if T is None else orthonormal_factors(T)[1])
     turn = from_host(Bt.T, V)
     s = np.append(s, np.zeros(V.shape[1] - len(s)))
     V = V @ turn
@@ -273,7 +269,7 @@ def _deflated_matrix(Z: CenteredMatrix, V: Array, random: Randomness) -> Deflate
     rest = DeflatedMatrix(Z, V)
     directions = rest.project(random_directions(random.generator, (Z.shape[1], PROBES), Z.like))
     rounding = float(np.max(_noise(Z, _sizes(Z, directions))))
-    if float(np.max(np.sum(rest.triangle(directions)[0] ** 2, axis=0))) <= rounding:
+    if float(np.max(np.sum(rest.triangle(directions) ** 2, axis=0))) <= rounding:
         return None
     rest.noise = rounding / (NULL_FACTOR * Z.eps)
     return rest
@@ -292,7 +288,7 @@ def _joined(Z: CenteredMatrix, solution: Components, count: int, more: Component
     others = complement(orthonormal_columns(complement(more.vectors)))
     V = orthonormal_columns(xp.concat([first, others], axis=1))
     scores = None if solution.scores is None else Z.times(V)
-    s, turn = graded_svd(Z.triangle(V)[0] if scores is None else orthonormal_factors(scores)[1])
+    s, turn = graded_svd(Z.triangle(V) if scores is None else orthonormal_factors(scores)[1])
     V, scores = V @ from_host(turn, V), None if scores is None else scores @ from_host(turn, scores)
     norms = value_bounds(V, Z.scatter_times(V) if scores is None else Z.adjoint(scores), s**2)
     eigen = solution.eigen
