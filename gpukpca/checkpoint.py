@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -12,7 +11,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from gpukpca._container import CONTRADICTIONS, Arrays, Header, read_container, r
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._process import state as process
 from gpukpca._rules import FOLDER, number
-from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.namespace import dtype_name
 from gpukpca.backend.random import is_state_of
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
+from gpukpca.persistence.schema import Field, Reader, Writer, check_stored
 
 KIND = "checkpoint"
 NAMES = ("state-0.safetensors", "state-1.safetensors")
@@ -330,87 +330,59 @@ def _noted(path: Path, damage: list[str]) -> Iterator[None]:
 
 # -- states ------------------------------------------------------------------------------------------------------------
 
-# The conversions of numbers and names; floats keep their last bit, and JSON has no infinity.
-WRITE: dict[Any, Callable[[Any], Any]] = {
-    float: lambda value: float(value).hex(),
-    int: int,
-    bool: bool,
-    str: str,
-    Phase: lambda phase: phase.name,
-}
-READ: dict[Any, Callable[[Any], Any]] = WRITE | {float: float.fromhex, Phase: lambda name: Phase[name]}
-# The types of the fields of a state and whether they may be None; those that are not here are arrays.
-HINTS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(KrylovState).items()}
-KINDS = {name: (kinds[0], type(None) in kinds) for name, kinds in HINTS.items() if kinds[0] in WRITE}
-ARRAYS = ("T", "block", "means", "guide_T")
+# Shapes and rules of the fields of a state, which `persistence` writes and checks as those of a model.
+SHAPES = {"Q": "n k", "W": "n k", "T": "k k", "block": "n b", "product": "n b", "means": "n"}
+SHAPES |= {"guide": "n g", "guide_T": "g g"}
+POSITIVE = {"p", "b", "limit", "tol", "n_passes"}
+
+
+def _field(name: str, hint: Any) -> Field:
+    """Return the type, the shape and the rules of a field of a state; no number is NaN, and no array infinite."""
+    numbers = ("positive",) if name in POSITIVE else ("nonnegative",) if hint is int else ("infinite",)
+    return Field(hint, tuple(SHAPES.get(name, "").split()), () if name in SHAPES else numbers)
+
+
+FIELDS = {name: _field(name, hint) for name, hint in (get_type_hints(KrylovState) | {"phase": str}).items()}
 BASES = ("Q", "W", "guide")
-# Fields that files of version 0.22.0 and older lack.
-LATER = {"on_twin", "twin_passes", "twin_residual", "coupled"}
-# Counts are between these numbers, and the exponent is one of float64. No number is NaN, and these are finite.
-LEAST, MOST, MOST_EXPONENT, FINITE = {"p": 1, "b": 1, "limit": 1, "n_passes": 1}, 2**53, 1100, ("tol", "smallest")
+# Counts are at most this number, and the exponent is one of float64.
+MOST, MOST_EXPONENT = 2**53, 1100
 # A block is at most so many times as wide as the basis, which holds the blocks before it.
 WIDEST_BLOCK = 4
 
 
 def _packed(state: KrylovState) -> tuple[Header, Arrays]:
-    """Return the numbers of a state, and its arrays on the host."""
-    known = {name: value for name, value in vars(state).items() if value is not None}
-    numbers = {name: WRITE[KINDS[name][0]](known[name]) if name in known else None for name in KINDS}
-    arrays = {name: known[name].array if name in BASES else known[name] for name in known if name not in KINDS}
-    return numbers, {name: to_host(array) for name, array in arrays.items()}
+    """Return the nodes of the fields of a state, and its arrays on the host."""
+    writer, parts = Writer(), vars(state) | {"phase": state.phase.name}
+    parts |= {name: basis.array for name in BASES if (basis := parts[name]) is not None}
+    return {name: writer.node(name, parts[name]) for name in FIELDS}, writer.arrays
 
 
 def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     """Return the state of a file; raise one of `CONTRADICTIONS` where its parts do not fit together."""
-    if unknown := sorted({*header, *arrays} - {*KINDS, *ARRAYS, *BASES}):
-        raise ValueError(f"a state has no {', '.join(unknown)[:200]}")
-    if missing := sorted({"Q", "W", "T"} - set(arrays)):
-        raise ValueError(f"a state lacks {', '.join(missing)}")
-    Q, W, guide = arrays["Q"], arrays["W"], arrays.get("guide")
-    fields: dict[str, Any] = dict.fromkeys((*ARRAYS, *BASES)) | arrays
-    fields |= {name: ColumnBasis((arrays[name],)) for name in BASES if name in arrays}
-    fields |= {name: _number(name, header[name]) for name in KINDS if name in header or name not in LATER}
-    state = KrylovState(**fields)
-    blocks = [Q] if state.block is None else [Q, state.block]
-    (n, k), b = Q.shape, sum(block.shape[1] for block in blocks) - Q.shape[1]
-    due = {"Q": (n, k), "W": (n, k), "T": (k, k), "block": (n, b), "means": (n,)}
-    if (state.guide is None) != (state.guide_T is None) or (guide is not None and guide.ndim != 2):
+    reader, sizes = Reader(arrays), dict[str, int]()
+    parts = {name: reader.value(node, name) for name, node in header.items()}
+    check_stored("a state", parts, FIELDS, sizes)
+    phase, Q = Phase[parts["phase"]], parts["Q"]
+    bases = {name: ColumnBasis((parts[name],)) for name in BASES if parts[name] is not None}
+    state = KrylovState(**parts | bases | {"phase": phase})
+    if (state.guide is None) != (state.guide_T is None):
         raise ValueError("a guide has a basis and its matrix")
-    g = 0 if guide is None else guide.shape[1]
-    due |= {"guide": (n, g), "guide_T": (g, g)}
-    if wrong := [name for name, array in arrays.items() if array.shape != due[name] or array.dtype.kind != "f"]:
-        raise ValueError(
-            f"{wrong[0]} is {arrays[wrong[0]].dtype} of shape {arrays[wrong[0]].shape}, not {due[wrong[0]]}"
-        )
+    blocks = [block for block in (state.block, state.product) if block is not None]
+    n, k, b = sizes["n"], sizes["k"], sizes.get("b", 0)
     if (
-        (state.phase in (Phase.EXTEND, Phase.CORRECT)) != (b > 0)
+        (phase in (Phase.EXTEND, Phase.CORRECT)) != (state.block is not None and b > 0)
         or not 0 < k <= k + b <= n
-        or any(a.dtype != Q.dtype for a in (W, *blocks))
+        or any(array.dtype != Q.dtype for array in (parts["W"], *blocks))
     ):
-        raise ValueError(f"{k} + {b} columns are no basis before the phase {state.phase.name}")
-    if not all(np.all(np.isfinite(array)) for array in arrays.values()):
-        raise ValueError("it holds NaN or infinity")
+        raise ValueError(f"{k} + {b} columns are no basis before the phase {phase.name}")
+    if state.on_twin and (phase is not Phase.EXTEND or state.twin_passes):
+        raise ValueError(f"no pass over a twin follows the phase {phase.name}")
+    numbers = [value for value in parts.values() if type(value) is int and value > MOST]
     counts = state.first_check <= state.last_check <= state.n_passes and state.twin_passes <= state.n_passes
-    if state.on_twin and (state.phase is not Phase.EXTEND or state.twin_passes):
-        raise ValueError(f"no pass over a twin follows the phase {state.phase.name}")
-    if not (state.p <= n and counts and state.tol > 0.0 and (state.coupled or 0) <= k):
+    counts = counts and state.p <= n and (state.coupled or 0) <= k
+    if numbers or abs(state.exponent or 0) > MOST_EXPONENT or not counts:
         raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state
-
-
-def _number(name: str, written: Any) -> Any:
-    """Return the number or name of a field; raise one of `CONTRADICTIONS` for any other type, and beyond its range."""
-    kind, is_optional = KINDS[name]
-    if written is None and is_optional:
-        return None
-    if type(written) is not (kind if kind in (int, bool) else str):
-        raise TypeError(f"{name} is {written!r:.80}")
-    value = READ[kind](written)
-    low, high = (-MOST_EXPONENT, MOST_EXPONENT) if name == "exponent" else (LEAST.get(name, 0), MOST)
-    is_wrong = kind is int and not low <= value <= high
-    if is_wrong or (kind is float and (math.isnan(value) or (name in FINITE and math.isinf(value)))):
-        raise ValueError(f"{name} is {value}")
-    return value
 
 
 def _misfit(state: KrylovState, task: KrylovTask) -> str:

@@ -34,10 +34,10 @@ LEVELS = {
     "covariance": 5,
     "eigen": 5,
     "gram": 5,
-    "checkpoint": 6,
     "distributed": 6,
     "algorithms": 7,
     "persistence": 8,
+    "checkpoint": 9,
     "decomposition": 9,
     "__main__": 10,
     "cli": 10,
@@ -56,10 +56,10 @@ MAY_IMPORT = {
     "covariance": {"kernels", "data", "backend"},
     "eigen": {"data", "backend"},
     "gram": {"kernels", "data", "backend"},
-    "checkpoint": {"eigen", "data", "backend"},
     "distributed": {"covariance", "gram", "kernels", "data", "backend"},
     "algorithms": {"distributed", "covariance", "eigen", "gram", "kernels", "data", "backend"},
     "persistence": {"algorithms", "distributed", "covariance", "eigen", "gram", "kernels", "data", "backend"},
+    "checkpoint": {"persistence", "eigen", "data", "backend"},
 }
 # What a folder of `algorithms` may import of the others; every folder may import the modules beside the folders.
 ALGORITHMS = {
