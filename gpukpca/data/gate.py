@@ -277,44 +277,38 @@ def dask_kind(X: Any) -> str:
 
 def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = "X") -> None:
     """Raise `InvalidParameterError` where X, called `name`, is no array, list or table of numbers of a shape."""
-    if isinstance(X, (str, bytes, os.PathLike)):
-        raise InvalidParameterError(
-            f"{name} is {repr(X)[:200]}, and not an array of shape {shape}. Read a file first: numpy.load(path) reads "
-            '.npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, and pandas.read_csv(path) reads tables.'
-        )
-    if type(X).__name__ == "LazyFrame":
-        raise InvalidParameterError(f"{name} is a LazyFrame, which holds no numbers yet; pass {name}.collect().")
     _check_one_table(X, name)
+    what, way = f"of type {type(X).__name__}", ""
     is_array = hasattr(X, "shape") or hasattr(X, "__array__") or is_foreign(X)
     is_list = hasattr(X, "__len__") or isinstance(X, Number)
-    if names := _arrays_in(X, name):
-        raise InvalidParameterError(
-            f"{name} is of type {type(X).__name__}, which holds arrays by name; pass "
-            f"{'one of them: ' if len(names) > 1 else ''}{', '.join(names)}."
+    if isinstance(X, (str, bytes, os.PathLike)):
+        what = repr(X)[:200]
+        way = (
+            'Read a file first: numpy.load(path) reads .npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, '
+            "and pandas.read_csv(path) reads tables"
         )
-    if not is_array and hasattr(X, "__iter__") and not isinstance(X, (Sequence, Set, Mapping)):
-        raise InvalidParameterError(
-            f"{name} is of type {type(X).__name__}, an iterable of batches, and this call takes one table of shape "
-            f"{shape}; call it for each batch where it takes rows one by one, or join them with "
-            f"numpy.concatenate(list({name}))."
+    elif type(X).__name__ == "LazyFrame":
+        way = f"it holds no numbers yet, pass {name}.collect()"
+    elif names := _arrays_in(X, name):
+        what += ", which holds arrays by name"
+        way = f"pass {'one of them: ' if len(names) > 1 else ''}{', '.join(names)}"
+    elif not is_array and hasattr(X, "__iter__") and not isinstance(X, (Sequence, Set, Mapping)):
+        what += ", an iterable of batches"
+        way = f"call it for each batch where it takes rows one by one, or pass numpy.concatenate(list({name}))"
+    elif not is_array and (not is_list or isinstance(X, (Mapping, Set))):
+        what, way = "None" if X is None else what, "pass an array or a list of rows"
+    elif hasattr(X, "__matmul__") and not has_entries(X):
+        what += ", which has products and no entries to read"
+        way = (
+            f'KernelPCA(kernel="precomputed").fit({name}) takes it as a kernel matrix; other methods take K(new, rows '
+            "of the fit) as an array or a sparse matrix"
         )
-    if not is_array and (not is_list or isinstance(X, (Mapping, Set))):
-        what = "None" if X is None else f"of type {type(X).__name__}"
-        raise InvalidParameterError(
-            f"{name} is {what}, and not an array of shape {shape}; pass an array or a list of rows."
-        )
-    if hasattr(X, "__matmul__") and not has_entries(X):
-        raise InvalidParameterError(
-            f"{name} is of type {type(X).__name__}, which has products and no entries to read. "
-            f'KernelPCA(kernel="precomputed").fit({name}) takes it as a kernel matrix; other methods take K(new, '
-            "rows of the fit) as an array or a sparse matrix."
-        )
-    if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
-        raise InvalidParameterError(f"{name} is a sparse tensor; pass {name}.to_dense(), or a CSR matrix of SciPy.")
-    if is_of_cupyx(X):
-        raise InvalidParameterError(
-            f"{name} is a sparse CuPy matrix; pass {name}.toarray(), or {name}.get() for a CSR matrix of SciPy."
-        )
+    elif "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
+        what, way = "a sparse tensor", f"pass {name}.to_dense(), or a CSR matrix of SciPy"
+    elif hasattr(X, "todense") and not is_sparse(X):
+        what, way = f"a sparse {type(X).__name__} of {library_of(X)}", "pass a CSR matrix of SciPy, or a dense array"
+    if way:
+        raise InvalidParameterError(f"{name} is {what}, and not an array of shape {shape}; {way}.")
 
 
 def _check_one_table(X: Any, name: str) -> None:

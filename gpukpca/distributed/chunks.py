@@ -18,18 +18,13 @@ from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.backend.parallel import row_slices
 from gpukpca.data.batches import slice_of
 from gpukpca.data.finite import FINITE, advice_for, refuse_entries
+from gpukpca.data.gate import check_container
 from gpukpca.data.rows import Merge, itself, sampling_step
 from gpukpca.data.slicing import gather_rows
 from gpukpca.distributed.client import Cluster
-from gpukpca.distributed.contents import (
-    ChunkFacts,
-    check_chunk,
-    checked_width,
-    chunk_facts,
-    chunk_fault,
-    lost_digits,
-)
+from gpukpca.distributed.contents import ChunkFacts, check_chunk, checked_width, chunk_facts
 from gpukpca.distributed.lazy import whole_rows
+from gpukpca.distributed.pairs import warn_of_panels
 from gpukpca.distributed.rows import (
     JOINED,
     ClusterRows,
@@ -40,7 +35,6 @@ from gpukpca.distributed.rows import (
     panels_for,
     short_name,
 )
-from gpukpca.exceptions import PrecisionWarning, warn_user
 
 # From a chunk and the shared arguments to a result.
 OfChunk = Callable[[Any, tuple[Any, ...]], Any]
@@ -108,8 +102,7 @@ class ChunkRows(ClusterRows):
         self._settings = settings = {"retries": RETRIES} | annotations_of(X)
         self.is_held: bool = X.nbytes <= SHARE_HELD * sum(cluster.memory())  # not where lengths are unknown
         self._graph = ChunkGraph(cluster.persist(X, settings) if self.is_held else X)
-        if fault := chunk_fault(X._meta, np.dtype(float)):
-            raise TypeError(f"the Dask array {fault}.")
+        check_container(X._meta)
         is_known = is_numpy(X._meta) or is_sparse(X._meta)
         says_all = X.dtype in (np.float32, np.float64) and is_known and not np.isnan(X.shape).any()
         self._is_said: bool = says_all and all(X.shape) and not cuda and not self.is_held
@@ -131,8 +124,7 @@ class ChunkRows(ClusterRows):
         self.on_gpu: bool = cuda
         found = [(fact.shape[0], fact.nan, fact.infinity) for fact in facts]
         refuse_entries(found, dtype, FINITE, "Input X", of_missing=self._advice)
-        if lost := lost_digits(facts):
-            warn_user(lost, PrecisionWarning)
+        warn_of_panels([fact.warned for fact in facts])
 
     def sample(self) -> Array:
         """Return rows of some chunks, as many as `Rows.sample`."""

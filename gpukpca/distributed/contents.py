@@ -9,39 +9,30 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse
+from gpukpca.backend.namespace import dtype_name, is_foreign
 from gpukpca.data.finite import FINITE, NONE_FOUND, Entries, entries_not_finite, refuse_entries
-from gpukpca.data.gate import LARGEST_EXACT, OF_EXTENDED, OF_INTEGERS
+from gpukpca.data.gate import as_rows
+from gpukpca.exceptions import GpuKPCAWarning, held_warnings
 
 
 @dataclass(frozen=True)
 class ChunkFacts:
-    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
+    """The contents of a chunk as rows: `dtype` is float32 or float64, and `warned` says what the numbers lose in it."""
 
     shape: tuple[int, ...]
     dtype: str
     on_gpu: bool = False
-    largest: int = 0
     nan: Entries = NONE_FOUND
     infinity: Entries = NONE_FOUND
+    warned: tuple[GpuKPCAWarning, ...] = ()
 
 
 def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
-    """Return the contents of chunk k, in a list; raise where it is no array of real numbers."""
-    dtype = str(getattr(chunk, "dtype", ""))
-    if dtype.startswith("complex"):
-        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
-    if fault := chunk_fault(chunk, getattr(chunk, "dtype", None)):
-        raise TypeError(f"chunk {k} of the Dask array {fault}.")
-    chunk = chunk.tocsr() if is_sparse(chunk) else chunk  # other formats hold no array of entries
-    kind, largest = chunk.dtype.kind, 0
-    with device_context(chunk):
-        if kind in "iu" and chunk.size:
-            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
-        nan, infinity = entries_not_finite(chunk) if kind == "f" else (NONE_FOUND,) * 2
-    largest = largest if largest > LARGEST_EXACT else 0
-    shape = tuple(map(int, chunk.shape))
-    return [ChunkFacts(shape, dtype, is_foreign(chunk), largest, nan, infinity)]
+    """Return the contents of chunk k, in a list; raise as the gate does where it is no table of real numbers."""
+    with device_context(chunk), held_warnings() as held:
+        rows = as_rows(chunk, name=f"chunk {k} of X")
+        found = entries_not_finite(rows)
+    return [ChunkFacts(tuple(map(int, rows.shape)), dtype_name(rows.dtype), is_foreign(rows), *found, tuple(held))]
 
 
 def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], start: int, advice: str) -> None:
@@ -61,22 +52,10 @@ def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], start: i
     refuse_entries(found, dtype, FINITE, f"chunk {k} of X", of_missing=advice)
 
 
-def chunk_fault(chunk: Any, dtype: Any) -> str:
-    """Return why a chunk is not an array of real numbers."""
-    if not is_sparse(chunk) and (hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx.")):
-        advice = "make it CSR of SciPy with X.map_blocks(lambda block: block.tocsr()), or dense"
-        return f"is of the type {type(chunk).__module__}.{type(chunk).__name__}; {advice}"
-    if isinstance(chunk, np.ma.MaskedArray):
-        return "is masked; fill the array first, with dask.array.ma.filled"
-    if not (is_numpy(chunk) or is_foreign(chunk) or is_sparse(chunk)):
-        return f"is of the type {type(chunk).__name__}; arrays are needed"
-    return "" if dtype.kind in "biuf" else f"holds {dtype}; real numbers are needed: X.astype(float)"
-
-
 def checked_width(facts: Sequence[ChunkFacts]) -> int:
     """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
     for k, fact in enumerate(facts):
-        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
+        if fact.shape[1] != facts[0].shape[1]:
             raise ValueError(
                 f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
                 "width."
@@ -87,11 +66,3 @@ def checked_width(facts: Sequence[ChunkFacts]) -> int:
     if not d:
         raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
     return d
-
-
-def lost_digits(facts: Sequence[ChunkFacts]) -> str:
-    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
-    if max(fact.largest for fact in facts):
-        return OF_INTEGERS
-    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
-    return OF_EXTENDED if extended else ""

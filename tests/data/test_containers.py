@@ -304,7 +304,7 @@ def test_methods_of_one_table_send_batches_to_a_loop(X: np.ndarray) -> None:
     )
     for rows, call in calls:
         for batches in (Batches([rows[:30], rows[30:]]), Loader([rows[:30], rows[30:]]), iter([rows])):
-            with pytest.raises(InvalidParameterError, match=r"takes one table of shape .* call it for each batch"):
+            with pytest.raises(InvalidParameterError, match=r"an iterable of batches, .* call it for each batch"):
                 call(batches)
 
 

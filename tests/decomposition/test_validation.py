@@ -127,7 +127,7 @@ def test_sparse_tensors_are_refused_with_advice(X: np.ndarray, form: str) -> Non
     tensor = getattr(pytest.importorskip("torch").asarray(X), form)()
     fitted = PCA(5).fit(X)
     for call in (PCA(1).fit, KernelPCA(1).fit, fitted.transform, fitted.inverse_transform, RBF()):
-        with pytest.raises(InvalidParameterError, match=r"X is a sparse tensor; pass X.to_dense\(\), or a CSR matrix"):
+        with pytest.raises(InvalidParameterError, match=r"X is a sparse tensor.* pass X.to_dense\(\), or a CSR"):
             call(tensor)
 
 

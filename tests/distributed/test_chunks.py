@@ -409,7 +409,7 @@ def test_sparse_chunks_of_another_library_are_refused_before_a_task(active, grap
 
     A = da.from_array(data(), chunks=(10, D))
     A = da.Array(A.dask, A.name, A.chunks, meta=np.empty((0, D)).view(Coordinates))
-    with pytest.raises(TypeError, match=r"Coordinates; make it CSR of SciPy"):
+    with pytest.raises(TypeError, match=r"a sparse Coordinates .* pass a CSR matrix of SciPy"):
         PCA(2).fit(A)
     assert not graphs
 
