@@ -95,8 +95,6 @@ class ChunkRows(ClusterRows):
     """
 
     def __init__(self, X: Any, cluster: Cluster, *, cuda: bool = False, purpose: str = "") -> None:
-        if X.ndim != 2:
-            raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
         X = whole_rows(X)
         self.cluster = cluster
         self._settings = settings = {"retries": RETRIES} | annotations_of(X)
@@ -289,8 +287,6 @@ def chunk_batches(X: Any, cluster: Cluster | None) -> Iterator[Any]:
 
     The workers of a cluster compute them, or without one Dask in this process.
     """
-    if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
     chunks, settings = whole_rows(X).blocks, {"retries": RETRIES} | annotations_of(X)
     for k in range(chunks.shape[0]):
         one = chunks[k]

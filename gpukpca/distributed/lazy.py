@@ -68,7 +68,9 @@ def known_width(X: Any) -> int | None:
 
 
 def whole_rows(X: Any) -> Any:
-    """Return X with every row in one chunk."""
+    """Return a Dask array (n, d) with every row in one chunk."""
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:

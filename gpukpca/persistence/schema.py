@@ -31,7 +31,6 @@ from gpukpca.data.csr import CSR, canonical, csr_from_parts
 from gpukpca.eigen.landmarks import is_given
 from gpukpca.eigen.solver import normalized
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.kernels import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.persistence.classes import CLASSES
 
@@ -293,19 +292,12 @@ class Writer:
 
 def _refusal(path: str, value: Any) -> str:
     """Return why a value cannot be written, and what to do."""
-    name = f"{path} is a {type(value).__name__}, "
-    if isinstance(value, type):
-        return (
-            f"{path} is the class {value.__name__}, and model files hold data only. Fit with a name, such as "
-            '"auto", or pickle the model for readers who trust you.'
-        )
-    if callable(value) or isinstance(value, Kernel):
-        return (
-            f"{name}which is code, and model files hold data only. Use kernels of gpukpca.kernels and their algebra, "
-            "or pickle the model for readers who trust you."
-        )
-    known = ", ".join(sorted(CLASSES))
-    return f"{name}which has no place in a model file. It holds numbers, text, arrays, and objects of {known}."
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return (
+        f"{path} is {what}, which has no place in a model file: it holds data only, and objects of gpukpca. Fit "
+        "with names, and kernels of gpukpca.kernels and their algebra, in place of classes and functions, or pickle "
+        "the model for readers who trust you."
+    )
 
 
 # -- and back ----------------------------------------------------------------------------------------------------------

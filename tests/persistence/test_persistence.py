@@ -389,16 +389,16 @@ def product(x: np.ndarray, y: np.ndarray) -> float:
 
 
 CODE = {
-    "function": (KernelPCA(1, kernel=product), "kernel is a function, which is code"),
-    "process kernel": (KernelPCA(1, kernel=ProcessRBF()), "kernel is a RBF, which is code"),
-    "own kernel": (KernelPCA(1, kernel=Own(0.1)), "kernel is a Own, which is code"),
+    "function": (KernelPCA(1, kernel=product), "kernel is a function, which has no place"),
+    "process kernel": (KernelPCA(1, kernel=ProcessRBF()), "kernel is a RBF, which has no place"),
+    "own kernel": (KernelPCA(1, kernel=Own(0.1)), "kernel is a Own, which has no place"),
     "inside": (KernelPCA(1, kernel=2.0 * (Own(0.1) + kernels.Linear())), r"kernel\.k\.k1 is a Own"),
     "modulated": (
         KernelPCA(1, kernel=kernels.modulate(kernels.RBF(), lambda X: X[:, 0] * 0.0 + 1.0)),
-        "Modulated, which is code",
+        "Modulated, which has no place",
     ),
     "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
-    "storage": (KernelPCA(1, gram=DenseStorage), "gram is the class DenseStorage, .* Fit with a name"),
+    "storage": (KernelPCA(1, gram=DenseStorage), "gram is the class DenseStorage, .* Fit with names"),
     "own class": (OwnPCA(1), "OwnPCA is no class of gpukpca.*only PCA itself"),
     "search": (GridSearchCV(PCA(), {"n_components": [1, 2]}), "not the search GridSearchCV: save its best_estimator_"),
     "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),

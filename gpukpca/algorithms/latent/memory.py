@@ -18,6 +18,7 @@ from gpukpca.backend.namespace import accumulation_dtype, dtype_name, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import BatchedRows
+from gpukpca.data.slicing import panel_length
 
 # Arrays of the size of a panel where moments are formed, and where means replace missing entries.
 IN_START = 6
@@ -28,9 +29,7 @@ BYTES_AN_ENTRY = 64
 def bytes_of_em(like: Array, n: int | None, d: int, p: int, n_jobs: int | None) -> int:
     """Return the bytes of a fit of rows (n, d), computed where `like` is, in addition to a batch; n may be unknown."""
     on_gpu, workers = is_on_gpu(like), worker_count(like, n_jobs)
-    longest = max(1, blocking.PANEL_ENTRIES.on(on_gpu) // d)
-    longest = longest if on_gpu else min(blocking.PANEL_ROWS, longest)
-    item = item_size(accumulation_dtype(like))
+    longest, item = panel_length(d, on_gpu), item_size(accumulation_dtype(like))
     start = IN_START * min(n or longest, longest) * d * item + START.workspace_bytes(d, p, item, on_gpu)
     moments = d * (p + 1) * (p + 2) // 2
     in_step = e_step_panel_rows(d, p, on_gpu)

@@ -91,15 +91,11 @@ class LocalModel:
     def check_labels(self, labels: Any, m: int) -> Array:
         """Return labels of m rows where it is computed; raise `InvalidParameterError` where they are none."""
         host, k = host_values(labels), len(self.clusters)
-        if np.ma.is_masked(labels):
-            raise InvalidParameterError("labels have masked entries; give every row a cluster.")
-        if host.shape != (m,) or host.dtype.kind not in "iu":
+        is_whole = host.shape == (m,) and host.dtype.kind in "iu" and not np.ma.is_masked(labels)
+        if not is_whole or (host.size and not 0 <= int(host.min()) <= int(host.max()) < k):
             raise InvalidParameterError(
-                f"labels must be integers, one a row, shape ({m},); got {host.dtype} of shape {host.shape}."
-            )
-        if host.size and not 0 <= int(host.min()) <= int(host.max()) < k:
-            raise InvalidParameterError(
-                f"labels must be from 0 to n_clusters_ - 1 = {k - 1}; got {host.min()} to {host.max()}."
+                f"labels must be integers from 0 to n_clusters_ - 1 = {k - 1}, one a row, shape ({m},), and none "
+                f"masked; got {host.dtype} of shape {host.shape}."
             )
         return indices(host, self.frame.shift)
 
