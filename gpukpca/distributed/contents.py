@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import dtype_name, is_foreign
 from gpukpca.data.finite import FINITE, NONE_FOUND, Entries, entries_not_finite, refuse_entries
-from gpukpca.data.gate import as_rows
+from gpukpca.data.gate import as_rows, check_not_empty
 from gpukpca.exceptions import GpuKPCAWarning, held_warnings
 
 
@@ -61,8 +61,5 @@ def checked_width(facts: Sequence[ChunkFacts]) -> int:
                 "width."
             )
     n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
-    if not n:
-        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
-    if not d:
-        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    check_not_empty(np.broadcast_to(0.0, (n, d)), "a fit on a cluster")
     return d

@@ -70,7 +70,9 @@ def known_width(X: Any) -> int | None:
 def whole_rows(X: Any) -> Any:
     """Return a Dask array (n, d) with every row in one chunk."""
     if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+        raise ValueError(
+            f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}. Reshape your data."
+        )
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:
