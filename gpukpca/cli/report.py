@@ -1,8 +1,7 @@
-"""The output on the terminal: bars during the fit, a table of components, what was taken, what ran and why."""
+"""The output on the terminal: a bar during the fit, a table of components, what was taken, what ran and why."""
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 from typing import Any
@@ -24,9 +23,9 @@ Lines = list[tuple[str, str]]
 
 
 class ProgressBar(Progress):
-    """Show two bars on a terminal, fed by ``KernelPCA(verbose=bar)``: the whole fit in time, and its present part.
+    """Show a bar of the whole fit in time on a terminal, fed by ``KernelPCA(verbose=bar)``, with its present part.
 
-    With `lines` print every event in their place, with the time: plan, passes with their seconds, checkpoints.
+    With `lines` print every event in its place, with the time: plan, passes with their seconds, checkpoints.
     """
 
     def __init__(self, console: Console, hidden: bool = False, lines: bool = False) -> None:
@@ -36,9 +35,6 @@ class ProgressBar(Progress):
         hidden = hidden or lines or not console.is_terminal
         super().__init__(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
         self.whole: TaskID = self.add_task("whole fit", total=None, text="")
-        self.part: TaskID = self.add_task("", total=None, text="", visible=False)
-        self.first_residual: float = 0.0
-        self.way: float | None = None
         self.resumed: str = ""
 
     def __call__(self, event: FitProgress) -> None:
@@ -50,32 +46,20 @@ class ProgressBar(Progress):
             self.resumed = event.text
         if event.stage in ("resumed", "waiting") and not self.disable:
             self.print(printable(event.text), markup=False, highlight=False, soft_wrap=True)
-        if event.stage == "plan":
+        text = event.text
+        if event.stage == "plan":  # which has many lines
             self.reset(self.whole)
-        elif event.stage not in ("resumed", "waiting", "checkpoint"):
-            share = self._share(event)
-            total = None if share is None else 1.0
-            self.update(
-                self.part, description=event.stage, total=total, completed=share or 0, text=event.text, visible=True
-            )
+            text = ""
         if (left := event.seconds_left) is not None:
             spent = self.tasks[self.whole].elapsed or 0.0
-            self.update(self.whole, total=spent + left, completed=spent, text=f"{format_seconds(left)} left")
+            self.update(self.whole, total=spent + left, completed=spent)
+            text = f"{text}, {format_seconds(left)} left".removeprefix(", ")
+        self.update(self.whole, text=text)
 
     def stop(self) -> None:
-        """Stop the bars; Rich below 14.3 prints a line even where it shows none."""
+        """Stop the bar; Rich below 14.3 prints a line even where it shows none."""
         if not self.disable:
             super().stop()
-
-    def _share(self, event: FitProgress) -> float | None:
-        """Return how far a part is: its count, or the way of the residual to the tolerance in logarithms."""
-        if event.tolerance is None:
-            return event.done / max(event.total, 1)
-        if event.residual and event.tolerance:
-            self.first_residual = max(self.first_residual, event.residual)
-            way = math.log(self.first_residual / event.tolerance)
-            self.way = min(1.0, math.log(self.first_residual / event.residual) / way) if way > 0 else 1.0
-        return self.way
 
 
 def show_table(row: str, first: int, columns: list[Column], summary: str) -> None:

@@ -224,18 +224,6 @@ def test_the_bar_of_the_whole_fit_follows_the_time():
     np.testing.assert_allclose(shares, [0, 0.25, 0.25, 0.25, 1])
 
 
-def test_the_bar_of_a_part_follows_its_count_or_the_way_of_the_residual():
-    with ProgressBar(Console(force_terminal=False)) as bar:
-        task, shares = bar.tasks[bar.part], []
-        for event in (
-            Progress("tiles", "", 3, 4),
-            *(Progress("step", "", 1, 9, residual, 1e-8) for residual in (None, 1e-2, 1e-5, None, 1e-9)),
-        ):
-            bar(event)
-            shares.append(task.completed)
-    np.testing.assert_allclose(shares, [0.75, 0, 0, 0.5, 0.5, 1])
-
-
 def test_the_table_of_results_loses_no_digit_and_fits_eighty_columns(
     rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
 ):
