@@ -59,9 +59,8 @@ CHECKED_ROWS = 8192
 # Bytes of host rows that are copied to a device together: long compared with the call of a copy (0.3 ms at 50 GB/s).
 # CuPy keeps two such pieces of pinned memory. Estimated.
 TRANSFER_BYTES = 16 * 2**20
-# Bytes of data with one hash, and of data that a thread hashes at once. An end of a panel on a cluster, of less than
-# the first, goes to the client.
-HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
+# Bytes of data that a thread hashes at once, with three times as many for their words.
+HASHED_BYTES = 2**20
 # Bytes of the arguments of one task on a cluster. Dask warns of a task beyond 10 MB.
 TASK_BYTES = 2**23
 # Bytes of a panel on a cluster that joins several chunks.
