@@ -348,7 +348,7 @@ def warn_again(warning: Warning) -> None:
     while frame.f_back is not None and (package := _module(frame).partition(".")[0]) in LIBRARIES:
         level, frame, repeats = level + 1, frame.f_back, repeats or package == "joblib"
     # scikit-learn changes the filters for every task of joblib, and Python then forgets at which lines it has warned.
-    if repeats and _action(warning, _module(frame), frame.f_lineno) in ONCE:
+    if repeats and _action(warning) in ONCE:
         shown = (str(warning), type(warning), frame.f_code.co_filename, frame.f_lineno)
         if shown in state.warned:
             return
@@ -360,20 +360,13 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _action(warning: Warning, module: str, line: int) -> str:
-    """Return what the filters of Python do with a warning: "default", "always", "error", ..."""
-    for action, text, category, where, number in warnings.filters:
-        is_here = _matches(where, module) and number in (0, line)
-        if is_here and isinstance(warning, category) and _matches(text, str(warning)):
+def _action(warning: Warning) -> str:
+    """Return what the filters of Python do with a warning in all modules: "default", "always", "error", ..."""
+    for action, text, category, where, line in warnings.filters:
+        is_everywhere = where is None and not line
+        if is_everywhere and isinstance(warning, category) and (text is None or text.match(str(warning))):
             return action
     return "default"
-
-
-def _matches(pattern: Any, text: str) -> bool:
-    """Return whether a pattern of a filter applies; Python's first filters have strings."""
-    if pattern is None or isinstance(pattern, str):
-        return pattern in (None, text)
-    return pattern.match(text) is not None
 
 
 def warn_once(message: str, category: type[GpuKPCAWarning]) -> None:
