@@ -67,15 +67,12 @@ def named_kernel(name: str, shared: dict[str, Any], extra: dict[str, Any]) -> Ke
     Raise `InvalidParameterError` where `extra`, the `kernel_params` of an estimator, has other keys.
     """
     names = parameter_names(NAMED_KERNELS[name])
-    for key, value in extra.items():
-        if key not in names:
-            has = ", ".join(names) or "none"
-            wrong = f"kernel={name!r} has no parameter {key!r}; it has {has}.{closest(key, names)}"
-        elif key in shared:
-            wrong = f"{key} is a parameter of the estimator; pass {key}={value!r} in place of kernel_params."
-        else:
-            continue
-        raise InvalidParameterError(f"kernel_params={extra!r} is not allowed: {wrong}")
+    allowed = [key for key in names if key not in shared]
+    if wrong := sorted(set(extra) - set(allowed)):
+        raise InvalidParameterError(
+            f"kernel_params={extra!r} is not allowed: kernel={name!r} takes {', '.join(allowed) or 'none'} there, and "
+            f"{', '.join(shared)} are parameters of the estimator.{closest(wrong[0], allowed)}"
+        )
     return NAMED_KERNELS[name](**{key: value for key, value in shared.items() if key in names}, **extra)
 
 

@@ -200,13 +200,10 @@ def _step_of(name: str | None, model: Any) -> Step:
         result: Any = ScalerFit.of(model)
     elif cls is ESTIMATORS.get(cls.__name__):
         result = model._result
-    elif hasattr(model, "best_estimator_"):
-        raise InvalidParameterError(f"a file holds one model, not the search {cls.__name__}: save its best_estimator_.")
     else:
-        base = next((base.__name__ for base in cls.__mro__ if ESTIMATORS.get(base.__name__) is base), "an estimator")
         raise InvalidParameterError(
-            f"{cls.__name__} is no class of gpukpca, so no reader of the file would know it; only {base} itself can be "
-            "saved."
+            f"{cls.__name__} is no class of gpukpca that a file holds; only {', '.join(sorted(ESTIMATORS))} itself can "
+            "be saved, no subclass of it. Of a search save its best_estimator_."
         )
     parameters = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_KEPT}
     if "random_state" in parameters:
@@ -222,19 +219,15 @@ def _facts(model: Any) -> dict[str, Any]:
 
 def _check_same(model: Any, twin: Any) -> None:
     """Raise where an estimator has attributes that its file does not give back."""
-    name = type(model).__name__
-    known = {*model.get_params(deep=False), *OF_SKLEARN}
-    if unknown := sorted(set(vars(model)) - known - LEFT_OUT - set(vars(twin))):
+    known, wanted = {*model.get_params(deep=False), *OF_SKLEARN}, vars(twin)
+    wrong = sorted(set(vars(model)) - known - LEFT_OUT - set(wanted))
+    fitted = [name for name in sorted(set(wanted) - known) if name.endswith("_")]
+    wrong += [name for name in fitted if not _is_same(vars(model).get(name), wanted[name])]
+    if wrong:
         raise InvalidParameterError(
-            f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or give it "
-            "to gpukpca.save in `notes`."
+            f"{type(model).__name__} cannot be saved: {', '.join(wrong)} was added or changed after the fit, and a "
+            "file holds the result of the fit. Fit again, or give what you changed to gpukpca.save in `notes`."
         )
-    for attribute in sorted(set(vars(twin)) - known):
-        if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):
-            raise InvalidParameterError(
-                f"{name} cannot be saved: {attribute} was changed after the fit, and a file holds the result of the "
-                "fit. Fit again, or give what you changed to gpukpca.save in `notes`."
-            )
 
 
 def _is_same(a: Any, b: Any) -> bool:

@@ -104,14 +104,9 @@ def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[
             f"no candidate could be scored on every fold: {how} of the {fits} fits failed. The first, {grid[number]}: "
             f"{type(first).__name__}: {first}"
         ) from first
-    reasons: dict[str, list[str]] = {}
-    for k, number, error in failed:
-        reasons.setdefault(f"{type(error).__name__}: {error}", []).append(f"{grid[number]} on fold {k}")
+    reasons = {f"{type(error).__name__}: {error}": f"{grid[number]} on fold {k}" for k, number, error in failed}
     if reasons:
-        lines = [
-            f"{where[0]}{f' and {len(where) - 1} more' if len(where) > 1 else ''}: {reason}"
-            for reason, where in list(reasons.items())[:MOST_REASONS]
-        ]
+        lines = [f"{where}: {reason}" for reason, where in list(reasons.items())[:MOST_REASONS]]
         warn_user(
             "some fits failed; their scores are NaN, and the candidates come last. " + " | ".join(lines),
             FitFailedWarning,

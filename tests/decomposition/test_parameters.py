@@ -97,10 +97,26 @@ def test_fit_refuses_a_value_out_of_range_and_names_the_parameter(kind: type, na
 @pytest.mark.parametrize(
     ("kernel", "parameters", "words"),
     [
-        ("linear", {"gamma": 1}, "kernel='linear' has no parameter 'gamma'; it has none."),
-        ("rbf", {"gama": 1}, "kernel='rbf' has no parameter 'gama'; it has gamma. Did you mean 'gamma'?"),
-        ("matern", {"nuu": 1}, "kernel='matern' has no parameter 'nuu'; it has gamma, nu. Did you mean 'nu'?"),
-        ("poly", {"degree": 2}, "degree is a parameter of the estimator; pass degree=2 in place of kernel_params."),
+        (
+            "linear",
+            {"gamma": 1},
+            "kernel='linear' takes none there, and gamma, degree, coef0 are parameters of the estimator.",
+        ),
+        (
+            "rbf",
+            {"gama": 1},
+            "kernel='rbf' takes none there, and gamma, degree, coef0 are parameters of the estimator.",
+        ),
+        (
+            "matern",
+            {"nuu": 1},
+            "kernel='matern' takes nu there, and gamma, degree, coef0 are parameters of the estimator. Did you ",
+        ),
+        (
+            "poly",
+            {"degree": 2},
+            "kernel='poly' takes none there, and gamma, degree, coef0 are parameters of the estimator.",
+        ),
     ],
 )
 def test_wrong_kernel_params_name_the_kernel_and_its_parameters(kernel: str, parameters: Any, words: str) -> None:
