@@ -18,13 +18,13 @@ from gpukpca.cli.options import (
     COUNT,
     PATH,
     GroupedCommand,
-    NumberOr,
-    Pair,
-    Setting,
-    WholeNumber,
     choice,
     flag,
+    number_or,
     option,
+    pair,
+    setting,
+    whole_number,
 )
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
@@ -55,7 +55,7 @@ DEVICE = option("--device auto|cpu|cuda|cuda:N", "Where to compute: auto is a GP
 JSON = flag("--json as_json", "Print one JSON object, for scripts.")
 DEBUG = flag("--debug", "Print the traceback of an error.")
 ENDS = [flag("--force", "Replace files that exist."), flag("-q --quiet", "Print only warnings and errors."), DEBUG]
-SHAPE = Pair("shape of an image; give rows and columns, such as 16x16")
+SHAPE = pair("shape of an image; give rows and columns, such as 16x16")
 IMAGES = "Samples are images of this shape, such as 16x16: --plot shows images."
 MODEL = {
     "Input": INPUT,
@@ -71,7 +71,7 @@ MODEL = {
             "Number of components. With kernel and pca also the share of the variance to exceed, such as 0.9, or all "
             "that there can be; with pca mle, Minka's estimate; with local bic, the Bayesian information criterion. "
             f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as are relevant]",
-            type=NumberOr("count or share", "mle", "bic", "all", count=True),
+            type=number_or("mle", "bic", "all", count=True),
         ),
         flag("--scale", "Standardize every column to mean 0 and standard deviation 1, over n - 1."),
         option(
@@ -79,7 +79,7 @@ MODEL = {
             "Another parameter, may be repeated: of the kernel (-k matern --set nu=2.5; poly, sigmoid: coef0), of "
             "nystrom (landmarks), of the checkpoint (interval, in seconds), or of the estimator (gram; "
             "center=false; local: method=hard).",
-            type=Setting(),
+            type=setting,
             multiple=True,
         ),
     ],
@@ -89,7 +89,7 @@ MODEL = {
             "--gamma NUMBER|scale|median",
             "Coefficient of the kernel. scale: 1/(d var(X)); median: from the median distance of different rows. "
             "[default: 1/d, d the number of columns]",
-            type=NumberOr("gamma", "scale", "median"),
+            type=number_or("scale", "median"),
         ),
         option("--degree", "Degree of the polynomial kernel.", type=float, default=3),
         choice("--preimage", PREIMAGES, "Method that maps back to data space, for `gpukpca denoise`. [default: none]"),
@@ -100,7 +100,7 @@ MODEL = {
             "--clusters n_clusters COUNT|bic",
             "Number of clusters; bic: as that criterion says.",
             "2",
-            type=NumberOr("count", "bic", count=True),
+            type=number_or("bic", count=True),
         ),
     ],
     "Solver": [
@@ -119,7 +119,7 @@ MODEL = {
             "methods the smallest gain of an iteration. [default: 0; ppca: 1e-5; bayesian: 1e-10; local: 1e-4]",
             type=float,
         ),
-        option("--seed random_state", "Seed of the random start. [default: 0]", type=WholeNumber(0), default=0),
+        option("--seed random_state", "Seed of the random start. [default: 0]", type=whole_number(0), default=0),
     ],
     "Computation": [
         DEVICE,
@@ -147,7 +147,7 @@ fit: GroupedCommand = GroupedCommand(
             option(
                 "--components NUMBER,NUMBER",
                 "Components across and up in --plot, counted from 1. [default: 1,2]",
-                type=Pair("pair of components, such as 1,3"),
+                type=pair("pair of components, such as 1,3"),
             ),
             flag("-v --verbose", "Print a line for every pass in place of the bar: for logs of batch jobs."),
             *ENDS,

@@ -22,26 +22,25 @@ PATH = click.Path(path_type=Path)
 FORMER = dict.fromkeys(("--eigen-solver", "--svd-solver"), "--solver")
 
 
-class NumberOr(click.ParamType):
-    """A number or one of some names; with `count`, a whole number from 1 on is a count."""
+def number_or(*names: str, count: bool = False) -> Callable[[Any], Any]:
+    """Return the type of a number or one of some names; with `count`, a whole number from 1 on is a count.
 
-    def __init__(self, name: str, *names: str, count: bool = False) -> None:
-        self.name: str = name
-        self.names: tuple[str, ...] = names
-        self.count = count
+    It makes an int where the text is one and a count is allowed, else a float, else the word.
+    """
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return an int where the text is one and a count is allowed, else a float, else the word."""
-        if not isinstance(value, str) or value in self.names:
+    def number(value: Any) -> Any:
+        if not isinstance(value, str) or value in names:
             return value
-        names = "".join(f', or "{one}"' for one in self.names)
+        others = "".join(f', or "{one}"' for one in names)
         try:
-            number = int(value) if self.count and value.lstrip("+-").isdigit() else float(value)
+            read = int(value) if count and value.lstrip("+-").isdigit() else float(value)
         except ValueError:
-            self.fail(f"{value!r} is not a number{names}.{closest(value, self.names)}", param, ctx)
-        if self.count and not (0 < number < 1 or (isinstance(number, int) and number > 0)):
-            self.fail(f"{value} is no count from 1 on, and no share between 0 and 1{names}.", param, ctx)
-        return number
+            raise click.BadParameter(f"{value!r} is not a number{others}.{closest(value, names)}") from None
+        if count and not (0 < read < 1 or (isinstance(read, int) and read > 0)):
+            raise click.BadParameter(f"{value} is no count from 1 on, and no share between 0 and 1{others}.")
+        return read
+
+    return number
 
 
 class Name(click.Choice[str]):
@@ -52,54 +51,43 @@ class Name(click.Choice[str]):
         return f"{super().get_invalid_choice_message(value, ctx).rstrip('.')}.{closest(value, self.choices)}"
 
 
-class WholeNumber(click.ParamType):
-    """A whole number from `least` on, also with an exponent: 1e6."""
+def whole_number(least: int) -> Callable[[Any], int]:
+    """Return the type of a whole number from `least` on, also with an exponent: 1e6."""
 
-    name = "integer"
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the integer."""
+    def integer(value: Any) -> int:
         try:
             number = float(value)
         except ValueError:
             number = math.nan
-        if not (number >= self.least and number.is_integer()):
-            self.fail(f"{value!r} is not a whole number from {self.least} on, such as 200 or 1e6.", param, ctx)
+        if not (number >= least and number.is_integer()):
+            raise click.BadParameter(f"{value!r} is not a whole number from {least} on, such as 200 or 1e6.")
         return int(value) if str(value).isdecimal() else int(number)
 
-
-class Setting(click.ParamType):
-    """The name of a parameter and its value: a number, true, false, none, or text."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the name and the value."""
-        name, mark, text = value.partition("=")
-        if not (mark and name.strip().isidentifier()):
-            self.fail(f"{value!r} is no setting; give NAME=VALUE, such as nu=2.5.", param, ctx)
-        words = {"true": True, "false": False, "none": None}
-        for read in (lambda: words[text.strip().lower()], lambda: int(text), lambda: float(text)):
-            with suppress(KeyError, ValueError):
-                return name.strip(), read()
-        return name.strip(), text.strip()
+    return integer
 
 
-class Pair(click.ParamType):
-    """Two numbers from 1 on, such as 16x16 or 1,3."""
+def setting(value: str) -> tuple[str, Any]:
+    """Return the name of a parameter and its value: a number, true, false, none, or text."""
+    name, mark, text = value.partition("=")
+    if not (mark and name.strip().isidentifier()):
+        raise click.BadParameter(f"{value!r} is no setting; give NAME=VALUE, such as nu=2.5.")
+    words = {"true": True, "false": False, "none": None}
+    for read in (lambda: words[text.strip().lower()], lambda: int(text), lambda: float(text)):
+        with suppress(KeyError, ValueError):
+            return name.strip(), read()
+    return name.strip(), text.strip()
 
-    def __init__(self, name: str) -> None:
-        self.name: str = name
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return two positive integers."""
+def pair(what: str) -> Callable[[str], tuple[int, int]]:
+    """Return the type of two numbers from 1 on, such as 16x16 or 1,3."""
+
+    def numbers(value: str) -> tuple[int, int]:
         match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*[x×,]\s*([1-9][0-9]{0,8})\s*", value)
         if match is None:
-            self.fail(f"{value!r} is no {self.name}.", param, ctx)
+            raise click.BadParameter(f"{value!r} is no {what}.")
         return int(match[1]), int(match[2])
+
+    return numbers
 
 
 class GroupedCommand(click.Command):
@@ -165,4 +153,4 @@ def choice(names: str, values: Iterable[str], text: str, default: str | None = N
     return option(names, text, default, type=Name(list(values)))
 
 
-COUNT = WholeNumber(1)
+COUNT = whole_number(1)
