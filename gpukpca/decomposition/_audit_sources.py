@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import SYNONYMS
-from gpukpca._typing import Array
 from gpukpca.algorithms.audit import Residuals
+from gpukpca.algorithms.kernel_pca.audit import KernelPairs
 from gpukpca.algorithms.kernel_pca.factor_sums import LandmarkFeatures
 from gpukpca.backend.namespace import empty_like, from_host, to_host
 from gpukpca.data.frequencies import number_of
@@ -49,20 +49,16 @@ class KernelSource(NamedTuple):
     """Hold what an audit of kernel PCA reads from a model.
 
     `landmarks` takes the kernel and the placed rows, and returns the map to features, and axes of these where there are
-    no `vectors`.
+    no vectors.
     """
 
     kernel: Any  # as `KernelPCA` takes it
-    vectors: Array | None
-    eigenvalues: np.ndarray | None
+    pairs: KernelPairs
     shape: tuple[float, int]
     landmarks: Callable[[Kernel, Any], tuple[LandmarkFeatures, np.ndarray | None]] | None = None
     # Row numbers, and the rows that the model keeps of them.
     kept: tuple[np.ndarray, Any] | None = None
-    center: bool = True
     weighted: bool = False
-    next_eigenvalue: float = math.inf  # at most, where the fit knows the whole spectrum
-    norm: float = math.inf  # of the error of the landmarks, at most, where the fit knows it
 
 
 class NystroemPCA(NamedTuple):
@@ -112,19 +108,13 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
     shape = fit.n_samples, int(model.n_features_in_)
     is_stream, numbers = fit.eigenvectors is None, fit.landmarks
     rows: Any = getattr(model, "X_fit_", None)  # not of every kernel matrix
-    source = KernelSource(
-        model.kernel_,
-        None if is_stream else model.eigenvectors_,
-        _host(model.eigenvalues_),
-        shape,
-        center=fit.map.center,
-        weighted=fit.weight_sum is not None,
-    )
+    pairs = KernelPairs(None if is_stream else model.eigenvectors_, _host(model.eigenvalues_), fit.map.center)
+    source = KernelSource(model.kernel_, pairs, shape, weighted=fit.weight_sum is not None)
     if not fit.has_sampled_basis:
         if fit.solver.startswith(("dense", "low rank")) and fit.gap is not None:
             # It errs by no more than the others.
             beyond = _host(model.eigenvalues_)[-1] - fit.gap + float(np.max(_host(fit.residual_norms)))
-            source = source._replace(next_eigenvalue=beyond)
+            source = source._replace(pairs=pairs._replace(next_eigenvalue=beyond))
         return source._replace(kept=None if rows is None else (np.arange(shape[0]), rows))
 
     def features(kernel: Kernel, X: Any) -> tuple[LandmarkFeatures, np.ndarray | None]:
@@ -143,7 +133,7 @@ def _source_of_own(model: KernelPCA) -> KernelSource:
         return source
     bound = fit.norm_bound
     norm = math.inf if bound is None or bound.value is None or bound.is_estimate else bound.value
-    return source._replace(landmarks=features, norm=norm)
+    return source._replace(landmarks=features, pairs=pairs._replace(norm=norm))
 
 
 def _source_of_peer(peer: Any) -> KernelSource:
@@ -151,7 +141,7 @@ def _source_of_peer(peer: Any) -> KernelSource:
     kernel, n = kernel_of_peer(peer), int(peer.eigenvectors_.shape[0])
     kept = None if isinstance(kernel, Precomputed) else (np.arange(n), peer.X_fit_)
     shape = n, int(peer.n_features_in_)
-    return KernelSource(kernel, peer.eigenvectors_, _host(peer.eigenvalues_), shape, None, kept)
+    return KernelSource(kernel, KernelPairs(peer.eigenvectors_, _host(peer.eigenvalues_)), shape, None, kept)
 
 
 def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
@@ -167,7 +157,8 @@ def _source_of_nystroem(peer: Nystroem, pca: Any) -> KernelSource:
         return found, rotation @ _host(pca.components_).T
 
     kept = peer.component_indices_, peer.components_
-    return KernelSource(_kernel_of_nystroem(peer), None, spectrum_of(pca) * max(n - 1, 1), (n, d), features, kept)
+    pairs = KernelPairs(None, spectrum_of(pca) * max(n - 1, 1))
+    return KernelSource(_kernel_of_nystroem(peer), pairs, (n, d), features, kept)
 
 
 def _kernel_of_nystroem(peer: Nystroem) -> Kernel:
@@ -188,7 +179,7 @@ def _source_of_scores(kernel: Any, scores: Any) -> KernelSource:
     Z = dense_rows(as_rows(scores, name="scores", shape="(n_samples, n_components)", finite=True))
     if not int(Z.shape[1]):
         raise InvalidParameterError(f"scores has shape {tuple(Z.shape)}; give at least one column.")
-    return KernelSource(kernel, Z, None, (int(Z.shape[0]), 0))
+    return KernelSource(kernel, KernelPairs(Z, None), (int(Z.shape[0]), 0))
 
 
 def _host(values: Any) -> np.ndarray:

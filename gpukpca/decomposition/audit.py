@@ -183,29 +183,18 @@ def _audit_of_pairs(
     data, place = rows_and_place(reader, X, "residuals", **how)
     check_has_weights(source.weighted, sample_weight)
     every, (data, weights, _) = data, counted_for(kernel_from(reader), data, sample_weight)
-    check_shape(data, source.shape, weights if source.vectors is None else None)
+    check_shape(data, source.shape, weights if source.pairs.vectors is None else None)
     if source.kept is not None:  # landmarks may have weight 0
         check_rows_of_fit(data if source.landmarks is None else every, *source.kept)
     with session.on(place, data) as resources:
         X = place.to_work(data)
         kernel = resolved_within(kernel_from(reader), X, resources, weights=weights)
-        landmarks, axes = (None, None) if source.landmarks is None else source.landmarks(kernel, X)
-        found = audit_rows(
-            X,
-            kernel,
-            source.vectors,
-            source.eigenvalues,
-            resources,
-            center=source.center,
-            weights=weights,
-            landmarks=landmarks,
-            axes=axes,
-            norm=source.norm,
-            next_eigenvalue=source.next_eigenvalue,
-            passes=passes,
-            random=Randomness(reader.random_state),
-            progress=listener_of(reader),
-        )
+        pairs = source.pairs
+        if source.landmarks is not None:
+            landmarks, axes = source.landmarks(kernel, X)
+            pairs = pairs._replace(landmarks=landmarks, axes=axes)
+        random = Randomness(reader.random_state)
+        found = audit_rows(X, kernel, pairs, resources, weights, passes, random, listener_of(reader))
         count = found.n_samples if weights is None else float(np.sum(weights))
-        check_stated(found, 0.0 if landmarks is None else landmarks.start.noise * count)
+        check_stated(found, 0.0 if pairs.landmarks is None else pairs.landmarks.start.noise * count)
         return found

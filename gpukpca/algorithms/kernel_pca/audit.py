@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,31 +70,39 @@ class AuditPass(PlannedSolver):
         return one_pass * self.passes
 
 
+class KernelPairs(NamedTuple):
+    """What is audited: vectors (n, p), or F times axes (r, p) with the features F of landmarks.
+
+    Without `eigenvalues` the vectors are scores, whose squared lengths are the eigenvalues. Without `center` they are
+    those of K itself. Eigenvalue p + 1 is at most `next_eigenvalue`, and the norm of the error of landmarks at most
+    `norm`.
+    """
+
+    vectors: Array | None
+    eigenvalues: np.ndarray | None
+    center: bool = True
+    landmarks: LandmarkFeatures | None = None
+    axes: np.ndarray | None = None
+    norm: float = math.inf
+    next_eigenvalue: float = math.inf
+
+
 def audit_rows(
     X: Any,
     kernel: Kernel,
-    vectors: Array | None,
-    eigenvalues: np.ndarray | None,
+    audited: KernelPairs,
     resources: Resources,
-    *,
-    center: bool = True,
-    weights: np.ndarray | None = None,
-    landmarks: LandmarkFeatures | None = None,
-    axes: np.ndarray | None = None,
-    norm: float = math.inf,
-    next_eigenvalue: float = math.inf,
-    passes: int = 1,
-    random: Randomness | None = None,
-    progress: Listener | None = None,
+    weights: np.ndarray | None,
+    passes: int,
+    random: Randomness,
+    progress: Listener | None,
 ) -> Residuals:
-    """Return the audit of vectors (n, p) against K of finite rows X (n, d) where `resources` say that it computes.
+    """Return the audit of vectors against K of finite rows X (n, d) where `resources` say that it computes.
 
-    X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. Without `eigenvalues` the
-    vectors are scores, whose squared lengths are the eigenvalues. With `landmarks`, whose features of the rows are F,
-    the error of Nyström is bounded, by one or two passes over K; without `vectors` these are F times the `axes` (r, p).
-    Without `center` the vectors are those of K itself. With `weights` (n,) of the rows they are those of W^½ K W^½.
-    Eigenvalue p + 1 is at most `next_eigenvalue`, and the norm of the error at most `norm`.
+    X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. With landmarks the error
+    of Nyström is bounded, by one or two passes over K. With `weights` (n,) of the rows they are those of W^½ K W^½.
     """
+    vectors, eigenvalues, center, landmarks, axes, norm, next_eigenvalue = audited
     started, listener = time.perf_counter(), timed(progress)
     p: int = (axes if vectors is None else vectors).shape[1]  # type: ignore[union-attr]
     settings = KernelPCASettings(n_components=max(p, 1), copies_data=False, center=center)
@@ -125,7 +133,7 @@ def audit_rows(
         if kernel.positive_definite and op.base.has_diagonal:  # else other eigenvalues may be negative
             missed = trace_left(op, op.uncentered_trace, np.diagonal(pairs.T))[0] + error["rounding"]
     else:
-        W, error, missed, known = _with_error(times, solver.passes, unit, factor, random or Randomness(None), norm)
+        W, error, missed, known = _with_error(times, solver.passes, unit, factor, random, norm)
         pairs = measured_pairs(op, unit, W)
     return Residuals(
         matrix=f"{'centered ' * center}kernel matrix",
