@@ -38,6 +38,9 @@ from gpukpca.exceptions import InvalidParameterError
 
 # The warning of the library on rows without any value, in place of which the shell names the lines of the file.
 EMPTY_ROWS = "rows without any observed entry"
+# Name in the metadata -> a number of a fit, where the model has it.
+NUMBERS = {"passes": "n_passes_", "iterations": "n_iter_"}
+NUMBERS |= {name: f"{name}_" for name in ("n_components", "n_clusters", "noise_variance", "certificate")}
 
 
 def run_plan(options: SimpleNamespace) -> None:
@@ -220,6 +223,7 @@ def _facts(options: SimpleNamespace, method: Method, model: Any, scores: Any, ta
     """Return the metadata of a fit, in JSON's types."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
     plan = getattr(model, "plan_", None)
+    numbers = {name: np.asarray(getattr(model, held)) for name, held in NUMBERS.items() if hasattr(model, held)}
     return {
         "method": method.name,
         "missing": table.count_missing() if method.takes_missing else 0,
@@ -231,5 +235,6 @@ def _facts(options: SimpleNamespace, method: Method, model: Any, scores: Any, ta
         "solver": getattr(model, "solver_", ""),
         "fallbacks": list(model.fallbacks_),
         "converged": bool(model.converged_),
-        **method.facts(model),
+        **{name: value.item() for name, value in numbers.items() if value.ndim == 0},
+        "bic": {f"{k} clusters, {p} components": float(bic) for (k, p), bic in getattr(model, "bic_", {}).items()},
     }

@@ -84,10 +84,6 @@ class Method:
         """Return the lines that only this method has."""
         return []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        """Return the metadata that only this method has."""
-        return {"n_components": int(model.n_components_)}
-
     def estimator_from(self, options: SimpleNamespace, listener: Any) -> Any:
         """Return the estimator with the parameters that the options set, checked before the input is read."""
         known = inspect.signature(self.estimator).parameters
@@ -240,9 +236,6 @@ class _Kernel(Method):
             ("read", f"{format_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ]
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"passes": model.n_passes_, "certificate": getattr(model, "certificate_", None)}
-
 
 class _PCA(Method):
     name = "pca"
@@ -290,10 +283,6 @@ class _ProbabilisticPCA(Method):
             ("noise", f"variance {float(model.noise_variance_):.6g} in every other direction"),
             ("scores", "posterior means of variance near 1; --plot draws them in the units of the data"),
         ]
-
-    def facts(self, model: Any) -> dict[str, Any]:
-        noise, iterations = float(model.noise_variance_), int(model.n_iter_)
-        return super().facts(model) | {"noise_variance": noise, "iterations": iterations}
 
     def figure(self, options: SimpleNamespace, model: Any, scores: Any, table: Table, heading: str) -> Any:
         """Return spectrum and scores in the units of the data, as those of PCA: W z along the orthonormal axes."""
@@ -348,11 +337,6 @@ class _LocalPCA(Method):
         by = f": the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
         clusters = f"{model.n_clusters_}, each with {pluralize(model.n_components_, 'component')}{by}"
         return [("clusters", clusters), ("iterations", str(model.n_iter_))]
-
-    def facts(self, model: Any) -> dict[str, Any]:
-        bic = {f"{k} clusters, {p} components": float(value) for (k, p), value in model.bic_.items()}
-        counts = {"n_clusters": int(model.n_clusters_), "iterations": int(model.n_iter_)}
-        return super().facts(model) | counts | {"bic": bic}
 
     def figure(self, options: SimpleNamespace, model: Any, scores: Any, table: Table, heading: str) -> Any:
         """Return the clusters with their axes, and the one PCA of all."""
