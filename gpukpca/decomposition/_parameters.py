@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, reduce
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, Literal, get_args
 
 from sklearn.base import BaseEstimator
@@ -166,28 +165,15 @@ def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
     return {name: known.get(name, LATER) for name in sorted(signature(kind).parameters)}
 
 
-@cache
-def _right_defaults(kind: Any) -> dict[str, Any]:
-    """Return the defaults of a class that its rules allow, by name."""
-    right, parameters = {}, signature(kind).parameters
-    for name, rule in rules_of(kind).items():
-        with suppress(InvalidParameterError):
-            rule.check(kind.__name__, name, parameters[name].default)
-            right[name] = parameters[name].default
-    return right
-
-
 def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the parameters; raise `InvalidParameterError` for those that no data could make right.
 
     Those of a pre-image are included.
     """
     kind: Any = type(estimator)
-    parameters, right = {}, _right_defaults(kind)
+    parameters = {name: getattr(estimator, name) for name in rules_of(kind)}
     for name, rule in rules_of(kind).items():
-        value = parameters[name] = getattr(estimator, name)
-        if value is not right.get(name, Parameter.empty):
-            rule.check(kind.__name__, name, value)
+        rule.check(kind.__name__, name, parameters[name])
     if isinstance(preimage := parameters.get("preimage"), ParameterObject):
         check_parameters(preimage)
     _check_options(parameters)
