@@ -19,7 +19,6 @@ from gpukpca.algorithms.pca.operator import centered_matrix
 from gpukpca.algorithms.pca.subspace import Subspace, cosines, nearest_points, of_rows_at, squared_distances
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
-from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, host_values, overflow_allowed, to_host
 from gpukpca.data.batches import is_set
 from gpukpca.data.finite import check_finite
@@ -261,27 +260,16 @@ def inertia(X: ArrayLike | Stream, about: Any = None, *, sample_weight: Vector |
 def _subspace_of(about: Any, like: Array, d: int) -> Subspace:
     """Return a point, perhaps with axes, where the rows are, in the widest type."""
     is_subspace = isinstance(about, tuple) and len(about) == 2 and len(np.shape(about[1])) == 2
-    point, axes = about if is_subspace else (about, np.empty((0, d)))
-    space = Subspace(_in_place_of_rows(point, like), _in_place_of_rows(axes, like))
-    if space.mean.shape != (d,):
-        raise InvalidParameterError(f"about: expected a point of shape ({d},), got shape {tuple(space.mean.shape)}.")
-    if space.axes.shape[1] != d:
-        raise InvalidParameterError(f"about: expected axes of shape (q, {d}), got shape {tuple(space.axes.shape)}.")
-    turned = space.axes.T
-    skew = float(np.max(np.abs(inner_products(turned, turned) - np.eye(turned.shape[1])), initial=0.0))
+    pair = about if is_subspace else (about, np.empty((0, d)))
+    point, axes = (host_values(a).astype(np.float64) for a in pair)
+    fits = point.shape == (d,) and axes.shape[1] == d and np.all(np.isfinite(point)) and np.all(np.isfinite(axes))
+    skew = float(np.max(np.abs(axes @ axes.T - np.eye(len(axes))), initial=0.0)) if fits else math.inf
     if not skew <= SKEW * math.sqrt(float(np.finfo(np.float32).eps)):
         raise InvalidParameterError(
-            f"about: the axes are not orthonormal (A Aᵀ - I reaches {skew:.1e}); orthonormalize them first."
+            f"about must be a finite point of shape ({d},), or a pair of such a point and orthonormal axes of shape "
+            f"(q, {d}); got shape {point.shape}{f' and {axes.shape}, A Aᵀ - I reaching {skew:.1e}' * is_subspace}."
         )
-    return space
-
-
-def _in_place_of_rows(a: Any, like: Array) -> Array:
-    """Return a finite point or axes in the place of the rows."""
-    host = host_values(a).astype(np.float64)
-    if not np.all(np.isfinite(host)):
-        raise InvalidParameterError("about: the point and the axes must be finite.")
-    return from_host(host, like, accumulation_dtype(like))
+    return Subspace(*(from_host(a, like, accumulation_dtype(like)) for a in (point, axes)))
 
 
 # -- dimension ---------------------------------------------------------------------------------------------------------

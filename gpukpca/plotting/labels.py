@@ -116,10 +116,9 @@ def _dates_of_text(values: np.ndarray) -> np.ndarray:
 
 def check_one_a_row(what: str, values: Any, n: int, of: str) -> None:
     """Raise where values are no sequence of n."""
-    if not hasattr(values, "__len__"):
-        raise InvalidParameterError(f"{what}={values!r} must be a sequence, one a row of {of}.")
-    if len(values) != n:
-        raise InvalidParameterError(f"{len(values)} {what} for {n} rows of {of}.")
+    if not hasattr(values, "__len__") or len(values) != n:
+        given = f"{len(values)} {what}" if hasattr(values, "__len__") else f"{what}={values!r}"
+        raise InvalidParameterError(f"{given} for {n} rows of {of}; give a sequence, one a row.")
 
 
 def shown_names(names: Any, longest: int = LONGEST_NAME) -> list[str]:

@@ -408,7 +408,7 @@ def test_wrong_places_for_inertia_are_named(X):
         inertia(X, np.zeros(5))
     with pytest.raises(InvalidParameterError, match=r"shape \(q, 6\)"):
         inertia(X, (np.zeros(6), np.zeros((1, 5))))
-    with pytest.raises(InvalidParameterError, match="not orthonormal"):
+    with pytest.raises(InvalidParameterError, match="orthonormal axes"):
         inertia(X, (np.zeros(6), np.ones((2, 6))))
     with pytest.raises(InvalidParameterError, match="finite"):
         inertia(X, np.full(6, np.nan))

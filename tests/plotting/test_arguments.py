@@ -65,7 +65,7 @@ def test_components_that_are_not_there(components: Any) -> None:
             {},
             "Input scores contains NaN: 1 value.* the first in row 1",
         ),
-        (np.zeros((3, 2)), {"names": 5}, "names=5 must be a sequence"),
+        (np.zeros((3, 2)), {"names": 5}, "names=5 for 3 rows"),
         (np.zeros((3, 2)), {"labels": "b"}, "1 labels for 3 rows"),
         (np.zeros((3, 2)), {"labels": np.zeros((3, 2))}, r"labels must have shape \(3,\)"),
     ],

@@ -43,13 +43,10 @@ def _without_inverse(estimator: Any) -> str:
 
 
 def _without_score(estimator: Any) -> str:
-    if not _without_inverse(estimator):
-        return ""
-    return (
+    # The error in feature space cannot take its place: a kernel that maps all points to nearly one has the smallest.
+    return _without_inverse(estimator) and (
         "KernelPCA.score is minus the squared reconstruction error in data space, which needs a pre-image: set "
-        'preimage="ridge" or another method, and fit again. The error in feature space cannot take its place: every '
-        "kernel measures it in different units, and a kernel that maps all points to nearly the same place, such as "
-        "rbf with gamma near 0, has the smallest. It would choose among kernels by that alone."
+        'preimage="ridge" or another method, and fit again. score_samples is minus the error in feature space.'
     )
 
 
