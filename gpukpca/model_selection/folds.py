@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from gpukpca.eigen.residuals import NULL_FACTOR
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError, PrecisionWarning, held_warnings
 from gpukpca.model_selection.grid import GridPoint
 
-Result = TypeVar("Result")
 Report = Callable[[int], None]
 
 
@@ -109,27 +108,19 @@ def _score_group(fold: CVFold, group: list[GridPoint]) -> dict[int, CandidateSco
     """Return the scores of members by one fit: that of the first which succeeds."""
     scores: dict[int, CandidateScore] = {}
     while group:
-        first, *others = group
-        shared, seconds = _attempt(lambda: _shared_fit(fold, first))  # noqa: B023
-        if isinstance(shared, Exception):  # fewer components may be possible
-            scores[first.number], group = CandidateScore(fit_seconds=seconds, error=shared), others
+        started = time.perf_counter()
+        try:
+            shared = _shared_fit(fold, group[0])
+        except DeviceLostError:  # which ends the search
+            raise
+        except Exception as error:  # fewer components may be possible
+            first, *group = group
+            scores[first.number] = CandidateScore(fit_seconds=time.perf_counter() - started, error=error)
             continue
-        scores |= {member.number: _score(fold, member, shared, seconds / len(group)) for member in group}
+        seconds = (time.perf_counter() - started) / len(group)
+        scores |= {member.number: _score(fold, member, shared, seconds) for member in group}
         break
     return scores
-
-
-def _attempt(work: Callable[[], Result]) -> tuple[Result | Exception, float]:
-    """Return the result of some work, or its error, and its seconds; a lost device ends the search."""
-    started = time.perf_counter()
-    result: Result | Exception
-    try:
-        result = work()
-    except DeviceLostError:
-        raise
-    except Exception as error:
-        result = error
-    return result, time.perf_counter() - started
 
 
 def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
@@ -151,26 +142,24 @@ def _shared_fit(fold: CVFold, candidate: GridPoint) -> _SharedFit:
 def _score(fold: CVFold, member: GridPoint, shared: _SharedFit, seconds: float) -> CandidateScore:
     """Return the score of a member by the leading components of a shared fit."""
     fit, resources, scores = shared
-    computed = len(fit.spectrum.eigenvalues)
+    computed, started = len(fit.spectrum.eigenvalues), time.perf_counter()
     p = min(member.p or computed, computed)
     part = fit.leading(p)
-    preimage, learned_seconds = _attempt(lambda: _learned_preimage(fold, member, part, resources))
-    seconds += learned_seconds
-    if isinstance(preimage, Exception):
-        return CandidateScore(fit_seconds=seconds, error=preimage)
-
-    def score() -> tuple[float, int]:
+    try:
+        preimage = _learned_preimage(fold, member, part, resources)
+        learned = time.perf_counter()
         points, info = preimage(scores[:, :p], fold.X_new)
         check_finite(points, "The kernel overflows on these scores.", "The array of points")
         wide = accumulation_dtype(points)
         errors = square_sums(cast(fold.X_new, wide) - cast(points, wide))
-        return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0]), int(np.sum(~info.converged))
-
-    result, score_seconds = _attempt(score)
-    if isinstance(result, Exception):
-        return CandidateScore(fit_seconds=seconds + score_seconds, error=result)
-    error, unconverged = result
-    return CandidateScore(error, seconds, score_seconds, None, unconverged, _ends_in_cluster(part))
+        score = -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+    except DeviceLostError:
+        raise
+    except Exception as error:
+        return CandidateScore(fit_seconds=seconds + time.perf_counter() - started, error=error)
+    seconds, score_seconds = seconds + learned - started, time.perf_counter() - learned
+    unconverged = int(np.sum(~info.converged))
+    return CandidateScore(score, seconds, score_seconds, None, unconverged, _ends_in_cluster(part))
 
 
 def _learned_preimage(fold: CVFold, member: GridPoint, fit: KernelPCAFit, resources: Resources) -> Any:
