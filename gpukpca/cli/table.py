@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +57,10 @@ class Source:
         """Return the path, or the content as a file: libraries read both."""
         return self.path if self.content is None else io.BytesIO(self.content)
 
-    def open(self) -> IO[bytes]:
-        """Return the bytes as a file, which has to be closed."""
-        return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
+    def read(self, count: int = -1) -> bytes:
+        """Return the first bytes, or all."""
+        with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as file:
+            return file.read(count)
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,7 @@ class Layout:
 def read_text(path: Source, how: InputOptions) -> Table:
     """Read the numbers of a text file, with the names, labels and weights that the options select."""
     path = _unpacked(path)
-    with path.open() as file:
-        sample, size = file.read(SAMPLE_BYTES), path.size
+    sample, size = path.read(SAMPLE_BYTES), path.size
     delimiter = _delimiter(path, how, sample)
     cells = len(sample.replace(delimiter.encode(), b" ").split()) * size / max(1, len(sample))
     advice = " Save it as .npy, which is read as a memory map."
@@ -170,17 +169,16 @@ def _unpacked(path: Source) -> Source:
 
     check_memory(UNPACKED * path.size, f"{path}, unpacked,")
     # One column of whole lines: the separator of units is in no table.
-    with path.open() as file, reading(f"{path} cannot be unpacked, or is not UTF-8 text; write it again"):
+    with reading(f"{path} cannot be unpacked, or is not UTF-8 text; write it again"):
         schema = {"line": polars.String}
-        frame = polars.read_csv(file.read(), has_header=False, separator="\x1f", quote_char=None, schema=schema)
+        frame = polars.read_csv(path.read(), has_header=False, separator="\x1f", quote_char=None, schema=schema)
     content = "\n".join(frame["line"].fill_null("")).encode()
     return replace(path, suffix=path.suffix.removesuffix(packing), content=content)
 
 
 def _body(path: Source, delimiter: bytes, skip: int) -> bytes:
     """Return the text with uniform line ends and blanks, skipped lines blank, no empty end."""
-    with path.open() as file:
-        body = file.read().removeprefix(codecs.BOM_UTF8)
+    body = path.read().removeprefix(codecs.BOM_UTF8)
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     body = b"\n" * skip + body.split(b"\n", skip)[-1]
