@@ -18,6 +18,7 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
+    from_host,
     is_sparse,
     item_size,
     namespace_of,
@@ -32,6 +33,7 @@ from gpukpca.data.slicing import (
     place_of,
     sampled_panels,
     shifted_rows,
+    take_columns,
     take_rows,
 )
 from gpukpca.data.statistics import exact_means, feature_means, row_norms, row_square_sums, square_norm_sizes
@@ -95,15 +97,9 @@ class ShiftedDotRows(DotRows):
 
 
 def _rounded_once(mean: np.ndarray, factor: float, coef0: float) -> float:
-    """Return factor ‖m‖² + coef0, rounded once: halves of 26 bits have exact products (Dekker 1971)."""
-    m = mean.astype(np.float64)
-    high = m * (2.0**27 + 1.0)
-    high = high - (high - m)
-    low = m - high
-    terms = np.concatenate([high * high, 2.0 * high * low, low * low]).tolist()
-    square = math.fsum(terms)
-    exact = Fraction(square) + Fraction(math.fsum([*terms, -square]))
-    return float(Fraction(factor) * exact + Fraction(coef0))
+    """Return factor ‖m‖² + coef0, rounded once."""
+    square = sum(Fraction(entry) ** 2 for entry in mean.astype(np.float64).tolist())
+    return float(Fraction(factor) * square + Fraction(coef0))
 
 
 def _along(s: Any, factor: float, mean: Array) -> Array:
@@ -318,14 +314,13 @@ class Polynomial(_DotKernel, rules=(("degree", NOT_NEGATIVE), ("coef0", FINITE),
         if self.coef0 > 0:
             constant = xp.zeros_like(variables[:, :1]) + math.sqrt(float(self.coef0))
             variables = xp.concat([variables, constant], axis=1)
-        columns = []
-        for chosen in combinations_with_replacement(range(variables.shape[1]), degree):
-            ways = math.factorial(degree) / math.prod(math.factorial(count) for count in Counter(chosen).values())
-            column = xp.zeros_like(variables[:, :1]) + math.sqrt(ways)
-            for variable in chosen:
-                column = column * variables[:, variable : variable + 1]
-            columns.append(column)
-        return cast(xp.concat(columns, axis=1), X.dtype)
+        chosen = list(combinations_with_replacement(range(variables.shape[1]), degree))
+        repeats = [math.prod(map(math.factorial, Counter(one).values())) for one in chosen]
+        roots = from_host(np.sqrt(math.factorial(degree) / np.array(repeats)), X, wide)
+        monomials = xp.zeros_like(variables[:, :1]) + roots[None, :]
+        for factors in np.array(chosen, dtype=np.int64).T:
+            monomials = monomials * take_columns(variables, factors)
+        return cast(monomials, X.dtype)
 
     @property
     def steepness(self) -> float:  # type: ignore[override]
