@@ -24,7 +24,6 @@ from gpukpca.backend.linalg import (
     subtract_outer_sum,
     symmetric_from_upper,
     times_outer_product,
-    with_entries,
 )
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -33,7 +32,6 @@ from gpukpca.backend.namespace import (
     dtype_name,
     epsilon,
     from_host,
-    full,
     namespace_of,
     to_host,
 )
@@ -338,8 +336,7 @@ def matrix_of_products(product: Callable[[Array], Array], size: int, matrix: Row
     """Return the symmetric matrix (size, size) of a product with blocks of columns, in the widest type of `matrix`."""
     panels = []
     for start, stop in row_slices(size, PRODUCT_COLUMNS):
-        unit = full((size, stop - start), 0.0, matrix.like)
-        unit = with_entries(unit, range(start, stop), full((stop - start,), 1.0, matrix.like))
+        unit = from_host(np.eye(size, stop - start, -start), matrix.like)
         panels.append(cast(product(unit), matrix.wide))
     A = concat(panels, axis=1)
     del panels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import combinations
 
 import numpy as np
 
@@ -204,29 +205,24 @@ class DenseCenteredMatrix(CenteredMatrix):
         return sum_over(part, self._panels(workers, by_rows=False), workers, self.like)
 
     def _gram_by_tiles(self) -> Array:
-        """Return the products by upper tiles of one sum; all workers share it and a copy of each block of columns."""
+        """Return the products by upper tiles of one sum, which all workers share."""
         n, d = self.shape
-        workers = self._workers(n)
-        G = np.zeros((n, n), dtype=np.float64)
-        edge = blocking.SCATTER_TILE_EDGE
-        rows = even_slices(n, edge, workers)
+        workers, edge = self._workers(n), blocking.SCATTER_TILE_EDGE
+        G, rows = np.zeros((n, n)), [slice(*bounds) for bounds in even_slices(n, edge, workers)]
         # The tiles on the diagonal, which take half of the time, come last, so that all workers end together.
-        tiles = [(i, j) for i in rows for j in rows if i < j] + [(i, i) for i in rows]
-        scratch = [Scratch(self.like) for _ in range(workers)]
-        for start, stop in even_slices(d, 2 * edge, 1):
-            block: Array = scratch[0].place("block", (n, stop - start))
-            columns = slice(start, stop)
+        tiles = [*combinations(range(len(rows)), 2), *((i, i) for i in range(len(rows)))]
 
-            def copy(r: tuple[int, int], block: Array = block, columns: slice = columns) -> None:
-                self._deviations(slice(*r), columns, block[slice(*r), :])
+        def add_block(columns: slice) -> None:
+            parts = map_in_order(lambda part: self._deviations(part, columns), rows, workers)
 
-            def products(worker: int, block: Array = block) -> None:
-                for (a, b), (p, q) in tiles[worker::workers]:
-                    place = scratch[worker].place("product", (b - a, q - p))
-                    G[a:b, p:q] += row_products(block[a:b, :], block[p:q, :], place)
+            def add_tile(tile: tuple[int, int]) -> None:
+                i, j = tile
+                G[rows[i], rows[j]] += row_products(parts[i], parts[j])
 
-            map_tiles(copy, rows, workers)
-            map_tiles(products, list(range(workers)), workers)
+            map_tiles(add_tile, tiles, workers)
+
+        for bounds in even_slices(d, 2 * edge, 1):
+            add_block(slice(*bounds))
         return symmetric_from_upper(G, np.diagonal(G).copy())
 
     def materialized(self) -> Array:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.linalg import with_entries
-from gpukpca.backend.namespace import cast, full
+from gpukpca.backend.namespace import cast, from_host
 from gpukpca.covariance.centered_matrix import RowProducts
 
 
@@ -46,9 +47,7 @@ class ScatterOperator(SymmetricOperator):
         return self.matrix.xp.linalg.diagonal(self.to_dense())
 
     def columns(self, indices: Any) -> Array:
-        chosen = list(indices)
-        unit = full((self.shape[0], len(chosen)), 0.0, self.like)
-        return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
+        return self @ from_host(np.equal.outer(np.arange(self.shape[0]), np.asarray(indices)), self.like)
 
     def to_dense(self) -> Array:
         return cast(self.matrix.gram() if self.of_samples else self.matrix.scatter(), self.dtype)
