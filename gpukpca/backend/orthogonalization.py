@@ -153,12 +153,6 @@ def directions_by_gram(V: Array, gram: np.ndarray, floor: float) -> Array | None
     return times_small(V, Z / np.sqrt(w))
 
 
-def orthonormalized_by_gram(V: Array, gram: np.ndarray) -> Array | None:
-    """Return V (n, b) times the inverse square root of its Gram matrix; None where singular values are below 1/2."""
-    w, Z = np.linalg.eigh(gram)
-    return times_small(V, (Z / np.sqrt(w)) @ Z.T) if w[0] > 0.25 else None
-
-
 def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
     """Return the same as `orthonormal_factors`, by three Gram matrices and three products, for any condition of V.
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
-from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalized_by_gram
+from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalizing_factor
 from gpukpca.backend.random import random_directions
 from gpukpca.data.column_basis import ColumnBasis
-from gpukpca.data.products import inner_products
+from gpukpca.data.products import inner_products, times_small
 from gpukpca.eigen.krylov_sizes import DROP_FACTOR, operator_scale
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
 from gpukpca.exceptions import InvalidParameterError
@@ -66,8 +66,8 @@ def next_block(task: KrylovTask, state: KrylovState, remainder: Array, gram: np.
         return None
     # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
     block = task.op.project(_outside(Q, block))
-    orthonormal = orthonormalized_by_gram(block, inner_products(block, block))
-    return orthonormal_directions(block, floor=0.5) if orthonormal is None else orthonormal
+    factor = orthonormalizing_factor(inner_products(block, block))
+    return orthonormal_directions(block, floor=0.5) if factor is None else times_small(block, factor)
 
 
 def _outside(Q: ColumnBasis, V: Array) -> Array:

@@ -14,6 +14,7 @@ from gpukpca.backend.device import on_its_device
 from gpukpca.backend.external import as_operator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import host_values, to_host
+from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import generator, uniform, weighted_draws
 from gpukpca.data.frequencies import checked_frequencies
 from gpukpca.data.slicing import gather_rows
@@ -177,31 +178,22 @@ def landmark_cholesky(
     weights = checked_frequencies(sample_weight, op.shape[0], is_batch=True)
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, sample_weight=weights, **stop)
     floor = float(np.min(to_host(gather_rows(builder.floors(), chosen))))
-    order = chosen[pivot_order(_among(builder, chosen, block), floor)]
-    start = 0
-    while builder.should_continue():
-        part, start = order[start : start + block], start + block
-        if not len(part):
-            builder.stopped = "rank"
+    K = builder.entries_of(chosen)[0]
+    np.fill_diagonal(K, to_host(gather_rows(builder.diagonal, chosen)))
+    order = chosen[pivot_order(K, floor)]
+    for start, stop in row_slices(len(order), block):
+        if not builder.should_continue():
             break
-        builder.extend(part, np.arange(len(part)), np.zeros(len(part)))
+        builder.extend(order[start:stop], np.arange(stop - start), np.zeros(stop - start))
+    else:
+        if builder.should_continue():
+            builder.stopped = "rank"
     return builder.result()
 
 
 def block_of_landmarks(count: int, tol: float) -> int:
     """Return the landmarks of a round: without a tolerance that may end it early, wide blocks read F least often."""
     return default_block(count) if tol else min(count, blocking.LARGEST_PIVOT_BLOCK)
-
-
-def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
-    """Return K[chosen, chosen] on the host; by some columns at a time where the operator has no cheaper way."""
-    direct = builder.block_of(chosen)
-    if direct is not None:
-        np.fill_diagonal(direct, to_host(gather_rows(builder.diagonal, chosen)))
-        return direct
-    pieces = [chosen[start : start + block] for start in range(0, len(chosen), block)]
-    K = np.concatenate([to_host(gather_rows(builder.columns(piece), chosen)) for piece in pieces], axis=1)
-    return K.astype(np.float64)
 
 
 BOUND_ROWS = Rule(

@@ -190,10 +190,8 @@ class PartialCholeskyBuilder:
 
     def errors_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return K - F Fᵀ between rows, on the host in float64."""
-        K, F = self.block_of(numbers), to_host(self.F.take(indices(numbers, self.place))).astype(np.float64)
-        K = self._checked(gather_rows(self.columns(numbers), numbers), numbers) if K is None else K
-        K -= F @ F.T
-        return K
+        F = to_host(self.F.take(indices(numbers, self.place))).astype(np.float64)
+        return self.entries_of(numbers)[0] - F @ F.T
 
     def _largest_eigenvalue(self) -> float:
         """Return that of W^½ H F Fᵀ H W^½, from the small matrix Fᵀ H W H F."""
@@ -216,10 +214,7 @@ class PartialCholeskyBuilder:
         ``candidates[draws]`` are examined in order. One is accepted where its residual, given those accepted before it,
         exceeds `levels` times its residual before the round.
         """
-        K, columns = self.block_of(candidates), None
-        if K is None:
-            columns = self.columns(candidates)
-            K = self._checked(gather_rows(columns, candidates), candidates)
+        K, columns = self.entries_of(candidates)
         at, floors = indices(candidates, self.place), self.floors()
         of_rows = to_host(self.xp.stack([self.residuals[at], floors[at], self.sizes[at]]))  # one copy
         with single_threaded_blas():  # the panels use threads themselves, and the rest is small
@@ -246,20 +241,19 @@ class PartialCholeskyBuilder:
             self.report(len(self.pivots), self.rank, self._total(self.residuals) / self.trace)
         return len(accepted), columns is not None
 
-    def block_of(self, chosen: np.ndarray) -> np.ndarray | None:
-        """Return K[chosen, chosen] on the host; None where the operator has no cheaper way than whole columns."""
+    def entries_of(self, chosen: np.ndarray) -> tuple[np.ndarray, Array | None]:
+        """Return K[chosen, chosen], finite, on the host in float64, and K[:, chosen] where that took whole columns."""
         with overflow_allowed():
-            K = self.op.block(chosen, chosen)
-        return None if K is None else self._checked(K, chosen)
-
-    def _checked(self, block: Array, chosen: np.ndarray) -> np.ndarray:
-        """Return the block on the host in float64, exactly symmetric; raise unless finite."""
+            block, columns = self.op.block(chosen, chosen), None
+        if block is None:
+            columns = self.columns(chosen)
+            block = gather_rows(columns, chosen)
         K = to_host(block).astype(np.float64)
         if not np.all(np.isfinite(K)):
             i, j = np.argwhere(~np.isfinite(K))[0]
             raise not_finite(self.op, int(chosen[i]), int(chosen[j]), K[i, j])
-        np.copyto(K, K.T, where=np.tri(len(K), k=-1, dtype=bool))
-        return K
+        np.copyto(K, K.T, where=np.tri(len(K), k=-1, dtype=bool))  # exactly symmetric
+        return K, columns
 
     def columns(self, chosen: np.ndarray) -> Array:
         """Return K[:, chosen], and count the columns."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.orthogonalization import (
     directions_by_gram,
     orthonormal_columns,
     orthonormal_directions,
-    orthonormalized_by_gram,
+    orthonormalizing_factor,
 )
 from tests import tolerances
 
@@ -28,7 +28,7 @@ def test_two_gram_matrices_give_an_orthonormal_basis_of_the_span(xp, rng, smalle
     V = xp.array(V)
     rough = directions_by_gram(V, inner_products(V, V), floor=0.1 * smallest)
     assert np.allclose(inner_products(rough, rough), np.eye(7), atol=1e-3)
-    basis = xp.host(orthonormalized_by_gram(rough, inner_products(rough, rough)))
+    basis = xp.host(times_small(rough, orthonormalizing_factor(inner_products(rough, rough))))
     assert np.allclose(basis.T @ basis, np.eye(7), atol=1e-14)
     assert np.allclose(Q @ (Q.T @ basis), basis, atol=1e-14 / smallest)
 
@@ -43,7 +43,7 @@ def test_directions_that_a_gram_matrix_does_not_show_are_left_to_others(xp, rng,
 
 def test_columns_that_lose_most_of_their_length_are_no_basis(xp, rng):
     V = xp.array(columns(rng, [1.0, 0.4])[0])
-    assert orthonormalized_by_gram(V, inner_products(V, V)) is None
+    assert orthonormalizing_factor(inner_products(V, V)) is None
 
 
 def test_columns_are_orthonormal_whatever_they_were(xp, rng, dtype):
