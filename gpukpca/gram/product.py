@@ -13,7 +13,7 @@ from gpukpca._typing import Array, Held, Indices, NumpyArray, NumpyRows, Real, U
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
-from gpukpca.backend.linalg import column_sums, mirror_upper, symmetric_from_upper, with_diagonal, with_entries
+from gpukpca.backend.linalg import column_sums, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import (
     cast,
     concat,
@@ -265,55 +265,50 @@ def _square(kernel: Kernel, X: Array, n_jobs: int | None, mirrored: bool = True)
     def tile(number: int, i: int, j: int, out: Array | None) -> Array:
         return compute_tile(kernel, rows.slice(*bounds[i]), rows.slice(*bounds[j]), like, i == j, out)
 
-    return square_from_tiles(tile, bounds, tile_order(len(bounds), 0), like, workers, mirrored=mirrored)
+    K = matrix_of_tiles(tile, bounds, bounds, tile_order(len(bounds), 0), like, workers)
+    return symmetric_from_upper(K, namespace_of(K).linalg.diagonal(K)) if mirrored else K
 
 
-def square_from_tiles(
+def matrix_of_tiles(
     tile: Callable[[int, int, int, Array | None], Array],
-    bounds: list[tuple[int, int]],
+    rows: list[tuple[int, int]],
+    columns: list[tuple[int, int]],
     order: list[tuple[int, int]],
     like: Array,
     workers: int,
     report: TileReport | None = None,
-    *,
-    mirrored: bool = True,
 ) -> Array:
-    """Return the square matrix, shape (n, n), of upper tiles; without `mirrored` the lower triangle is undefined.
+    """Return the matrix with the tiles in `order`, pairs (i, j) of slices of its rows and columns.
 
-    ``tile(number, i, j, out)`` returns tile (i, j), i <= j, which has this number in `order`; it may write into `out`.
-    `bounds` are consecutive slices of the n rows.
+    Entries of no tile are undefined. ``tile(number, i, j, out)`` returns tile (i, j), which has this number in `order`;
+    it may write into `out`.
     """
-    n = bounds[-1][1] if bounds else 0
-    K = writable((n, n), like)
+    K = writable((rows[-1][1], columns[-1][1]), like)
 
     def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
         number, (i, j) = numbered
         if K is None:
             return tile(number, i, j, None)
-        block = K[slice(*bounds[i]), slice(*bounds[j])]
+        block = K[slice(*rows[i]), slice(*columns[j])]
         put(block, tile(number, i, j, place_for(block)))
         return None
 
     done = map_in_order(work, list(enumerate(order)), workers, report)
-    if K is None:
-        return _assembled(dict(zip(order, done, strict=True)), len(bounds), like)
-    if mirrored:
-        mirror_upper(K)
-    return K
+    if K is not None:
+        return K
+    # The library cannot assign to parts.
+    tiles = dict(zip(order, done, strict=True))
+
+    def strip(i: int, a: int, b: int) -> Array:
+        known = (tiles.get((i, j), full((b - a, d - c), 0.0, like)) for j, (c, d) in enumerate(columns))
+        return concat(list(known), axis=1)
+
+    return concat([strip(i, *bounds) for i, bounds in enumerate(rows)])
 
 
 def _workers(X: Array, Y: Array, like: Array, n_jobs: int | None) -> int:
     """Return the workers for the kernel values of the rows of X and Y."""
     return worker_count(like, n_jobs, X.shape[0] * Y.shape[0] * (Y.shape[1] + blocking.KERNEL_VALUE))
-
-
-def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> Array:
-    """Return the square matrix of upper tiles, where the library cannot assign to parts."""
-    xp = namespace_of(like)
-    for i in range(count):
-        upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
-    rows = [xp.concat([upper[i, j] if i <= j else upper[j, i].T for j in range(count)], axis=1) for i in range(count)]
-    return xp.concat(rows, axis=0)
 
 
 def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
@@ -324,19 +319,13 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
         return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
     workers = _workers(X, Y, like, n_jobs)
     edge = tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
-    columns = row_slices(rows_y.n_rows, edge)
+    rows, columns = (row_slices(int(Z.shape[0]), edge) or [(0, 0)] for Z in (X, Y))
 
-    def panel(start: int, stop: int, part: Array | None) -> Array:
-        a = rows_x.slice(start, stop)
-        if part is None:
-            tiles = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in columns]
-            return namespace_of(like).concat(tiles, axis=1)
-        for inner in columns:
-            block = part[:, slice(*inner)]
-            put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, place_for(block)))
-        return part
+    def tile(number: int, i: int, j: int, out: Array | None) -> Array:
+        return compute_tile(kernel, rows_x.slice(*rows[i]), rows_y.slice(*columns[j]), like, False, out)
 
-    return assemble_rows(panel, row_slices(X.shape[0], edge), (X.shape[0], Y.shape[0]), like, workers)
+    order = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
+    return matrix_of_tiles(tile, rows, columns, order, like, workers)
 
 
 def kernel_columns(

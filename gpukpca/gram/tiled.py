@@ -16,7 +16,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import SHARE_ALONE
-from gpukpca.backend.linalg import add_tile_product
+from gpukpca.backend.linalg import add_tile_product, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, is_numpy, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices, worker_count
 from gpukpca.data.gate import as_rows
@@ -29,7 +29,7 @@ from gpukpca.gram.product import (
     column_panel,
     compute_tile,
     kernel_columns,
-    square_from_tiles,
+    matrix_of_tiles,
 )
 from gpukpca.gram.tiling import dense_row_bytes, prepared_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
@@ -206,7 +206,8 @@ class TiledGram(SymmetricOperator):
             a, b = self.rows.slice(*self._bounds[i]), self.rows.slice(*self._bounds[j])
             return upper.compute(number, a, b, out)
 
-        return square_from_tiles(tile, self._bounds, upper.tiles, self.like, self.workers, upper.report)
+        K = matrix_of_tiles(tile, self._bounds, self._bounds, upper.tiles, self.like, self.workers, upper.report)
+        return symmetric_from_upper(K, namespace_of(K).linalg.diagonal(K))
 
 
 @on_its_device
