@@ -29,34 +29,13 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     ),
     "sigmoid": ("T constant", "y = tanh(T(t) + constant)"),
 }
-# An operation on four entries a thread: as vectors of 16 bytes, one or two of them, and the last entries singly.
-FOUR = "template <typename N> struct alignas(16) Four { N entries[4]; };"
-BY_FOURS = """
-    auto entry = [&](W t, T& y) {{ {operation}; }};
-    const ptrdiff_t start = 4 * (ptrdiff_t)i;
-    if (start + 4 <= tile.size()) {{
-        const Four<W> given = *reinterpret_cast<const Four<W>*>(&tile[start]);
-        Four<T> made;
-        #pragma unroll
-        for (int k = 0; k < 4; ++k) {{
-            entry(given.entries[k], made.entries[k]);
-        }}
-        *reinterpret_cast<Four<T>*>(&answer[start]) = made;
-    }} else {{
-        for (ptrdiff_t j = start; j < tile.size(); ++j) {{
-            entry(tile[j], answer[j]);
-        }}
-    }}
-"""
-VECTOR_BYTES = 16
 # Types of the tile and of its answer; only tiles of distances are narrowed.
 TYPES = (("float32", "float32"), ("float64", "float64"), ("float64", "float32"))
 KERNELS = {
-    f"gpukpca_{name}{form}": tuple(
-        dict(zip(arrays, types, strict=True)) for types in (TYPES[:2] if name in ("polynomial", "sigmoid") else TYPES)
+    f"gpukpca_{name}": tuple(
+        {"t": wide, "y": narrow} for wide, narrow in (TYPES[:2] if name in ("polynomial", "sigmoid") else TYPES)
     )
     for name in OPERATIONS
-    for form, arrays in (("", ("t", "y")), ("_by_fours", ("tile", "answer")))
 }
 
 
@@ -68,22 +47,12 @@ def apply(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) ->
         import cupy
 
         answer = cupy.empty(T.shape, dtype)
-    if _has_vectors(T) and (answer is T or _has_vectors(answer)):
-        return _kernel(f"gpukpca_{name}_by_fours")(T, *parameters, answer, size=-(-T.size // 4))
-    return _kernel(f"gpukpca_{name}")(T, *parameters, answer)
-
-
-def _has_vectors(T: Any) -> bool:
-    """Return whether the entries of T lie one after another, the first of them where a vector may begin."""
-    return bool(T.size >= 4 and T.flags.c_contiguous and T.data.ptr % VECTOR_BYTES == 0)
+    return _kernel(name)(T, *parameters, answer)
 
 
 @cache
 def _kernel(name: str) -> Any:
     import cupy
 
-    parameters, operation = OPERATIONS[name.removeprefix("gpukpca_").removesuffix("_by_fours")]
-    if not name.endswith("_by_fours"):
-        return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, name)
-    text = BY_FOURS.format(operation=operation)
-    return cupy.ElementwiseKernel(f"raw W tile, {parameters}", "raw T answer", text, name, preamble=FOUR)
+    parameters, operation = OPERATIONS[name]
+    return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, f"gpukpca_{name}")
