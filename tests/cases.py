@@ -569,7 +569,7 @@ KERNELS = [
         ((RankWarning, "rows=[30]"),),
         **{"n_components": 2, "kernel": "cosine"},
     ),
-    bad("an array", "kernel returns_array must return a number", kernel=returns_array),
+    bad("an array", "kernel returns_array must return a finite number", kernel=returns_array),
     bad("a text", "it returned str", kernel=lambda x, y: "one"),
     bad("no answer", "it returned NoneType", kernel=lambda x, y: None),
     bad("a kernel of NaN", "returned NaN at (0, 0)", kernel=lambda x, y: math.nan),

@@ -120,14 +120,11 @@ class PairwiseCallable(Kernel):
             what = f"raised by the kernel {_name(self.function)} for the pair of rows ({i}, {j})"
             error.add_note(f"{what}. {_of_blocks(self.function)}")
             raise
-        if (number := _real_number(value)) is None:
+        if not math.isfinite(number := _real_number(value)):
             raise InvalidParameterError(
-                f"the kernel {_name(self.function)} must return a number for a pair of rows; for rows ({i}, {j}) it "
-                f"returned {_described(value)}. {_of_blocks(self.function)}"
+                f"the kernel {_name(self.function)} must return a finite number for each pair of rows; it returned "
+                f"{_described(value)} at ({i}, {j}). {_of_blocks(self.function)}"
             )
-        if not math.isfinite(number):
-            what = _text_of(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"
-            raise InvalidParameterError(f"the kernel {_name(self.function)} returned {what} at ({i}, {j})")
         return number
 
 
@@ -255,21 +252,19 @@ def _read_only(X: Any) -> np.ndarray:
     return rows
 
 
-def _real_number(value: Any) -> float | None:
-    """Return a real number as a float, infinity for an integer beyond all floats; None for anything else."""
+def _real_number(value: Any) -> float:
+    """Return a real number as a float; NaN for anything else, and for an integer beyond all floats."""
     try:
-        if isinstance(value, int):
-            return float(value)
-        array = np.asarray(value)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):  # no array
-        return None
-    return float(array) if array.ndim == 0 and array.dtype.kind in NUMBERS else None
+        number = np.asarray(float(value) if isinstance(value, int) else value)
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
+    return float(number) if number.ndim == 0 and number.dtype.kind in NUMBERS else math.nan
 
 
 def _described(value: Any) -> str:
-    """Return the type of a value, and the shape of an array."""
+    """Return a float, or the type of a value and the shape of an array."""
+    if isinstance(value, float):
+        return _text_of(value)
     return type(value).__name__ + (f" of shape {tuple(value.shape)}" if isinstance(value, np.ndarray) else "")
 
 

@@ -207,14 +207,17 @@ class FeatureSpace:
 
     def scores(self, Y: Any) -> Array:
         """Return k(y, basis) A - b of every row, shape (rows, p); rows of a precomputed kernel are K(Y, X)."""
-        m = self.map
-        if isinstance(self.kernel, Precomputed):
-            return self._basis_columns(cast(Y, m.projection.dtype)) @ m.projection - m.offset[None, :]
         if self.axes is not None and not is_sparse(Y):
             return self.axes.scores(Y)
-        rows = m.prepared(self.kernel)
-        products = prepared_matmat(self.kernel, Y, m.basis, rows, m.projection, n_jobs=self.n_jobs)
-        return products - m.offset[None, :]
+        return self._times(Y, self.map.projection) - self.map.offset[None, :]
+
+    def _times(self, Y: Any, V: Array) -> Array:
+        """Return k(y, basis) V of every row."""
+        if isinstance(self.kernel, Precomputed):
+            K = cast(Y, V.dtype)
+            return (K if self.landmarks is None else take_columns(K, self.landmarks)) @ V
+        rows = self.map.prepared(self.kernel)
+        return prepared_matmat(self.kernel, Y, self.map.basis, rows, V, n_jobs=self.n_jobs)
 
     def checked_scores(self, Y: Any) -> Array:
         """Return the scores of rows of any library, finite."""
@@ -252,18 +255,10 @@ class FeatureSpace:
 
         `diagonal` is k(y, y), which the rows of a precomputed kernel do not hold.
         """
-        if diagonal is not None:
-            K = self._basis_columns(Y)
-            means = K @ cast(self.map.mean_weights, K.dtype)[:, None]
-            own = from_host(diagonal, Y, self.map.mean_weights.dtype)
-            return self.remaining(own, means[:, 0], self.scores(Y)[:, :q])
         if self.axes is not None and not is_sparse(Y):
             return self.axes.square_distances(Y, self.axes.scores(Y)[:, :q])
-        return self.square_distances(Y, q)
-
-    def _basis_columns(self, K: Array) -> Array:
-        """Return the columns of K(Y, X) that belong to the basis."""
-        return K if self.landmarks is None else take_columns(K, self.landmarks)
+        own = None if diagonal is None else from_host(diagonal, Y, self.map.mean_weights.dtype)
+        return self.square_distances(Y, q, own)
 
     def far_rows(self, Y: Any, scores: Array) -> np.ndarray:
         """Return which new rows have no kernel value above rounding, as indices.
@@ -273,7 +268,7 @@ class FeatureSpace:
         """
         kernel, m = self.kernel, self.map
         shows = kernel.depends_on_distance and self.holds_all and int(scores.shape[1])
-        if not shows or (rows := m.prepared(kernel)).shifted:
+        if not shows or m.prepared(kernel).shifted:
             return np.zeros(0, dtype=np.int64)
         eps, xp = epsilon(scores), namespace_of(scores)
         offset = float(m.offset[0])
@@ -283,7 +278,7 @@ class FeatureSpace:
             return candidates
         Z = rows_at(gather_rows(Y, candidates), m.like)
         ones = xp.ones_like(m.projection[:, :1])
-        sums = to_host(prepared_matmat(kernel, Z, m.basis, rows, ones, n_jobs=self.n_jobs))[:, 0]
+        sums = to_host(self._times(Z, ones))[:, 0]
         own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), m.projection.dtype)))[0]
         near: np.ndarray = candidates[sums <= eps * own]
         return near
@@ -293,8 +288,8 @@ class FeatureSpace:
         A = self.map.projection[:, : Z.shape[1]]
         return row_products(Z, A) + cast(self.map.mean_weights, Z.dtype)[None, :]
 
-    def square_distances(self, Y: Any, q: int) -> Array:
-        """Return squared distances of φ(y) from the first q axes, in the widest type.
+    def square_distances(self, Y: Any, q: int, diagonal: Array | None = None) -> Array:
+        """Return squared distances of φ(y) from the first q axes, in the widest type; `diagonal` is k(y, y) if known.
 
         ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖². One product has A and c as columns.
         """
@@ -302,10 +297,9 @@ class FeatureSpace:
         xp = namespace_of(m.projection)
         column = cast(m.mean_weights, m.projection.dtype)[:, None]
         V = xp.concat([m.projection[:, :q], column], axis=1)
-        rows = m.prepared(self.kernel)
-        products = prepared_matmat(self.kernel, Y, m.basis, rows, V, n_jobs=self.n_jobs)
+        products = self._times(Y, V)
         Z = products[:, :q] - m.offset[None, :q]
-        return self.remaining(self._diagonal(Y), products[:, q], Z)
+        return self.remaining(self._diagonal(Y) if diagonal is None else diagonal, products[:, q], Z)
 
     def remaining(self, diagonal: Array, means: Array, Z: Array) -> Array:
         """Return k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖² - ‖z‖², 0 for negative rounding."""
