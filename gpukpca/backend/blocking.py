@@ -146,7 +146,7 @@ SCATTER_TILE_EDGE = 1024
 SPARSE_NARROW_COLUMNS = 8
 # Columns of such blocks after which the matrix is copied: the copy takes as long as it saves in a hundred.
 SPARSE_COPY_AFTER = 128
-# Rows of a panel of a product of two sparse matrices.
+# Most rows of a panel of a product of two sparse matrices that a plan counts.
 SPARSE_PANEL_ROWS = 1024
 # Entries of a tile that a product of sparse rows holds as a sparse matrix: 1.5 MiB with their indices, half of a tile.
 SPARSE_PRODUCT_ENTRIES = 2**17

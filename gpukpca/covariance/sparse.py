@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
-from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.sparse import sparse_row_products
 from gpukpca.covariance.centered_matrix import OF_MISSING, CenteredMatrix
 from gpukpca.data.csr import less_full_columns
 from gpukpca.data.finite import FINITE, check_finite
@@ -122,15 +122,7 @@ class SparseCenteredMatrix(CenteredMatrix):
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
         often = type(self.X)((self._often(self.X), self.X.indices, self.X.indptr), shape=self.shape)
-        return _by_blocks(self.transposed.tocsr(), often), np.asarray(often.sum(axis=0)).reshape(-1)
+        return sparse_row_products(self.transposed.tocsr(), often.T), np.asarray(often.sum(axis=0)).reshape(-1)
 
     def shifted_gram(self) -> np.ndarray:
-        return _by_blocks(self.X, self.transposed.tocsr())
-
-
-def _by_blocks(A: Array, B: Array) -> np.ndarray:
-    """Return A B as a dense array, computed by blocks of rows."""
-    product = np.empty((A.shape[0], B.shape[1]))
-    for start, stop in row_slices(A.shape[0], blocking.SPARSE_PANEL_ROWS):
-        product[start:stop, :] = (A[start:stop] @ B).toarray()
-    return product
+        return sparse_row_products(self.X, self.X)
