@@ -181,10 +181,11 @@ def landmark_cholesky(
     K = builder.entries_of(chosen)[0]
     np.fill_diagonal(K, to_host(gather_rows(builder.diagonal, chosen)))
     order = chosen[pivot_order(K, floor)]
-    for start, stop in row_slices(len(order), block):
+    for bounds in row_slices(len(order), block):
         if not builder.should_continue():
             break
-        builder.extend(order[start:stop], np.arange(stop - start), np.zeros(stop - start))
+        some = order[slice(*bounds)]
+        builder.extend(some, np.arange(len(some)), np.zeros(len(some)))
     else:
         if builder.should_continue():
             builder.stopped = "rank"
