@@ -6,6 +6,7 @@ Functions that make a kernel tile out of one matrix product are here as well: on
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -142,19 +143,20 @@ def clip_above(T: Array, bound: float) -> Array:
 
 
 def integer_power(T: Array, exponent: int) -> Array:
-    """Return T ** exponent, exponent >= 0, by repeated squaring: `power` takes 110 ns an element on negative bases."""
-    xp = namespace_of(T)
-    if exponent == 0:
-        return xp.ones_like(T)
-    result: Array = None
+    """Return T ** exponent, exponent >= 0: `power` takes 110 ns an element on negative bases."""
+    return repeated_product(operator.mul, T, exponent) if exponent else namespace_of(T).ones_like(T)
+
+
+def repeated_product(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> Any:
+    """Return the product of `exponent` factors `base`, exponent >= 1, by repeated squaring."""
+    result: Any = None
     while True:
         if exponent & 1:
-            result = T if result is None else result * T
+            result = base if result is None else product(result, base)
         exponent >>= 1
         if not exponent:
             return result
-        # `result` may be T itself, which must then keep its value.
-        T = T * T if result is T else multiply(T, T)
+        base = product(base, base)
 
 
 def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None, out: Array | None = None) -> Array:

@@ -427,27 +427,27 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
 
     The sum comes first, so that a symmetric K stays symmetric to the last bit.
     """
-    return _by_row_blocks(K, operator.sub, lambda part: rows[part, None] + columns[None, :], rows.dtype)
+    return _by_row_blocks(K, operator.isub, lambda part: rows[part, None] + columns[None, :], rows.dtype)
 
 
 def subtract_outer_product(A: Array, rows: Array, columns: Array) -> Array:
     """Return A - r cᵀ; in place where the library can, without a second matrix."""
-    return _by_row_blocks(A, operator.sub, lambda part: rows[part, None] * columns[None, :], rows.dtype)
+    return _by_row_blocks(A, operator.isub, lambda part: rows[part, None] * columns[None, :], rows.dtype)
 
 
 def times_outer_product(K: Array, v: Array) -> Array:
     """Return K_ij (v_i v_j), symmetric as K is; in place where the library can, without a second matrix."""
-    return _by_row_blocks(K, operator.mul, lambda part: v[part, None] * v[None, :], v.dtype)
+    return _by_row_blocks(K, operator.imul, lambda part: v[part, None] * v[None, :], v.dtype)
 
 
 def _by_row_blocks(
     K: Array, update: Callable[[Array, Array], Array], of_rows: Callable[[slice], Array], dtype: Any
 ) -> Array:
-    """Return ``update(K, of_rows(all rows))``, computed in a type; in place and by blocks where the library can."""
+    """Return ``update(K, of_rows(all rows))``, an update in place, by blocks where the library can write to parts."""
     if not writes_in_place(K):
         return cast(update(cast(K, dtype), of_rows(slice(None))), K.dtype)
     for part in (slice(*bounds) for bounds in row_slices(K.shape[0], blocking.ROW_BLOCK)):
-        K[part, :] = update(K[part, :], of_rows(part))
+        update(K[part, :], of_rows(part))
     return K
 
 

@@ -174,19 +174,7 @@ def _power(T: Array, t: float, exponent: int) -> Array:
         (A, a), (B, b) = one, other
         return (A + a) * B + A * b, a * b
 
-    return elementwise.in_strips(T, lambda strip, _: _repeated(multiplied, (strip, t), exponent)[0])
-
-
-def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> Any:
-    """Return the product of `exponent` factors `base`, exponent >= 1, by repeated squaring."""
-    result: Any = None
-    while True:
-        if exponent & 1:
-            result = base if result is None else product(result, base)
-        exponent >>= 1
-        if not exponent:
-            return result
-        base = product(base, base)
+    return elementwise.in_strips(T, lambda strip, _: elementwise.repeated_product(multiplied, (strip, t), exponent)[0])
 
 
 class _OfTwo(_OfValues, rules=(("k1", KERNEL), ("k2", KERNEL))):
@@ -277,7 +265,11 @@ class Power(_OfValues, rules=(("k", KERNEL), ("exponent", EXPONENT))):
 
     def offset(self, rows: CombinedRows) -> float:
         constant = self.offsets(rows)[0]
-        return _repeated(operator.mul, constant, int(self.exponent)) if constant and self.exponent else 0.0
+        return (
+            elementwise.repeated_product(operator.mul, constant, int(self.exponent))
+            if constant and self.exponent
+            else 0.0
+        )
 
     def rounding(self, template: CombinedRows) -> float:
         return max(int(self.exponent), 1) * super().rounding(template)

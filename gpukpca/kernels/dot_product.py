@@ -319,7 +319,7 @@ class Polynomial(_DotKernel, rules=(("degree", NOT_NEGATIVE), ("coef0", FINITE),
         roots = from_host(np.sqrt(math.factorial(degree) / np.array(repeats)), X, wide)
         monomials = xp.zeros_like(variables[:, :1]) + roots[None, :]
         for factors in np.array(chosen, dtype=np.int64).T:
-            monomials = monomials * take_columns(variables, factors)
+            monomials = elementwise.multiply(monomials, take_columns(variables, factors))
         return cast(monomials, X.dtype)
 
     @property
