@@ -42,19 +42,15 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
     worst = float(to_host(eigen.residual_norms).max(initial=0.0))
     if min(eigen.tolerance * largest, worst) <= promised * largest:
         return
-    if tol:
-        cause = f"tol is below what rounding allows in {dtype} for this matrix"
-        remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
-    else:
-        cause = f"rounding in {dtype} leaves large residuals on this matrix (residual_norms_)"
-        remedy = "Pass float64." if dtype == "float32" else ""
+    cause = "tol is below what rounding allows" if tol else "rounding leaves large residuals (residual_norms_)"
+    remedy = f"{'Pass float64, or allow' if dtype == 'float32' else 'Allow'} a larger tol."
     if noise_scale > largest:
         remedy += (
             " Centering cancels numbers larger than the eigenvalues: subtract the feature means, or the constant from "
             "a precomputed matrix, or change gamma and coef0."
         )
     warn_user(
-        f"{cause}, so converged_ is judged by what rounding allows. {remedy}".rstrip(),
+        f"{cause} in {dtype} for this matrix, so converged_ is judged by what rounding allows. {remedy}",
         PrecisionWarning,
         tol=promised,
         reached=eigen.tolerance,

@@ -280,11 +280,6 @@ def _cuda_context(like: Any) -> Iterator[None]:
         cuda_device.note_use()
     except Exception as error:
         kind = cuda_device.fault(error, like.device.id)
-        if kind == "forked":
-            raise DeviceUnavailableError(
-                "CUDA does not start in this process: it was used before a fork, and does not survive that. Start with "
-                '«spawn» (multiprocessing.get_context("spawn"), or joblib\'s default backend).'
-            ) from error
         if kind == "unusable":
             raise DeviceUnavailableError(
                 f"the CUDA device cannot be used: {cuda_device.explain(error)}. `gpukpca info` lists what works."

@@ -165,18 +165,17 @@ def inner_products(A: Array, B: Array, workers: int = 1) -> np.ndarray:
         return A.T @ B
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     panel = inner_panel(A, is_wide)
-    if n == 0 or (n <= panel and workers == 1):
-        return to_host(transposed_product(cast(A, wide), cast(B, wide))).astype(np.float64)
 
-    def product(start: int, stop: int, _: Scratch) -> Array:
+    def product(start: int, stop: int, _: Scratch | None = None) -> Array:
         left = widened_rows(A, start, stop, wide)
         return transposed_product(left, left if B is A else widened_rows(B, start, stop, wide))
 
-    if workers > 1:
+    if workers > 1 and n:
         rows = max(1, min(panel // workers, cached_rows(A.shape[1])))
-        return to_host(sum_over(product, row_slices(n, rows), workers, A)).astype(np.float64)
-    products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in row_slices(n, panel))
-    return to_host(reduce(operator.add, products)).astype(np.float64)
+        total = sum_over(product, row_slices(n, rows), workers, A)
+    else:
+        total = reduce(operator.add, (product(*bounds) for bounds in row_slices(n, panel) or [(0, 0)]))
+    return to_host(total).astype(np.float64)
 
 
 def has_narrow_square(A: Array) -> bool:
@@ -334,13 +333,6 @@ def smallest_eigenvalue(T: np.ndarray, like: Array) -> float:
         return float(found[0][-1])
     lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
     return float(lowest[0]) if len(lowest) else float(np.linalg.eigvalsh(T)[0])
-
-
-def all_eigenvalues(A: Array) -> np.ndarray:
-    """Return every eigenvalue of a symmetric A, ascending, by LAPACK on the host; a NumPy array may be overwritten."""
-    host = A if is_numpy(A) else np.array(to_host(A))
-    values = scipy.linalg.eigh(host.T, eigvals_only=True, driver="evr", overwrite_a=True, check_finite=False)
-    return values.astype(np.float64)
 
 
 def solve_positive_definite(A: Array, B: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import array_api_compat
@@ -110,20 +111,15 @@ def namespace_of(*arrays: Any) -> Any:
             raise InvalidParameterError(
                 f"expected an array, got {type(x).__name__}; convert it with numpy.asarray first."
             )
-    try:
-        xp = array_api_compat.array_namespace(*dense)
-    except TypeError as error:
-        raise DeviceMismatchError(
-            f"arrays of different libraries cannot be combined: {', '.join(sorted({library_of(x) for x in dense}))}. "
-            "Move them to one library and device first."
-        ) from error
     devices = [array_api_compat.device(x) for x in dense]
-    if any(device != devices[0] for device in devices[1:]):
-        raise DeviceMismatchError(
-            f"arrays live on different devices: {', '.join(sorted({str(device) for device in devices}))}. "
-            "Move them to one device first."
-        )
-    return xp
+    with suppress(TypeError):  # of arrays of several libraries
+        xp = array_api_compat.array_namespace(*dense)
+        if all(device == devices[0] for device in devices):
+            return xp
+    places = {f"{library_of(x)} on {device}" for x, device in zip(dense, devices, strict=True)}
+    raise DeviceMismatchError(
+        f"arrays live in different places: {', '.join(sorted(places))}. Move them to one library and device first."
+    )
 
 
 def library_of(x: Any) -> str:

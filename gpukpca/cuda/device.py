@@ -31,6 +31,7 @@ MISSING = re.compile(
     r"|DLL load failed|CUDA headers|cannot open source file",
     re.IGNORECASE,
 )
+FORKED = "CUDA was used before this process was forked, and does not survive that; start processes with «spawn»"
 # Versions as CUDA numbers them. CUDA 13 compiles for none of Maxwell, Pascal and Volta; the oldest card that it knows.
 CUDA_12_0, CUDA_13 = 12_000, 13_000
 # The largest n whose n² is below 2²⁹: cuSOLVER of CUDA 12 refuses larger eigenproblems. The release notes of CUDA 13.0
@@ -45,12 +46,12 @@ OTHER_SHARE = 1 / 16
 KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
 # cudaErrorInsufficientDriver: the driver is older than the CUDA runtime inside CuPy, or there is none.
 DRIVER_TOO_OLD = 35
-# Driver too old, device busy, none there, no kernel for this card.
-UNUSABLE = frozenset({DRIVER_TOO_OLD, 46, 100, 209})
-# cudaErrorMemoryAllocation
-MEMORY_ALLOCATION = 2
 # cudaErrorInitializationError: what a forked child gets.
 AFTER_FORK = 3
+# Driver too old, after a fork, device busy, none there, no kernel for this card.
+UNUSABLE = frozenset({DRIVER_TOO_OLD, AFTER_FORK, 46, 100, 209})
+# cudaErrorMemoryAllocation
+MEMORY_ALLOCATION = 2
 
 
 def is_installed() -> bool:
@@ -68,7 +69,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     if not is_installed():
         return False, f"CuPy is not installed; {INSTALL}"
     if was_forked():
-        return False, "CUDA was used before this process was forked; start processes with «spawn»"
+        return False, FORKED
     try:
         import cupy
     except Exception as error:  # a missing library, another NumPy: an import may fail in any way
@@ -173,7 +174,10 @@ def explain(error: BaseException, index: int | None = None) -> str:
     text = f"{type(error).__name__}: {first_line(error)}"
     if is_missing_library(error):
         return f"{text}; {INSTALL}"
-    if getattr(error, "status", None) == DRIVER_TOO_OLD:
+    status = getattr(error, "status", None)
+    if status == AFTER_FORK:
+        return f"{text}; {FORKED}"
+    if status == DRIVER_TOO_OLD:
         return text + _versions_of_driver_and_runtime()
     return text + _rejected_by_cuda_13(index)
 
@@ -451,7 +455,7 @@ def answers(index: int | None = None) -> bool:
 def fault(error: BaseException, index: int | None = None) -> str:
     """Return the meaning of an error in work on a device (default: the current one).
 
-    "lost": this process cannot use the device any more. "forked" and "unusable": it never could. "": any other error.
+    "lost": this process cannot use the device any more. "unusable": it never could. "": any other error.
     """
     import cupy
 
@@ -461,11 +465,8 @@ def fault(error: BaseException, index: int | None = None) -> str:
     if isinstance(error, (ImportError, RuntimeError)) and is_missing_library(error):
         return "" if type(error).__module__.startswith("gpukpca") else "unusable"
     # A kernel is launched by the driver, which numbers these errors as the runtime does.
-    if isinstance(error, (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)):
-        status = getattr(error, "status", None)
-        if status == AFTER_FORK:
-            return "forked"
-        if status in UNUSABLE:
-            return "unusable"
+    of_cuda = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+    if isinstance(error, of_cuda) and getattr(error, "status", None) in UNUSABLE:
+        return "unusable"
     # cuBLAS, cuSOLVER and the driver number their errors differently; the device itself knows whether it is lost.
     return "lost" if type(error).__module__.startswith("cupy") and not answers(index) else ""

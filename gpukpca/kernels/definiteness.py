@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend import linalg
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
+from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.data.finite import FINITE, check_finite
 from gpukpca.data.gate import as_rows
 from gpukpca.exceptions import IndefiniteKernelError
@@ -49,7 +48,7 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
     check_finite(rows, FINITE)
     K = resolved_on(kernel, rows)(rows)
     tolerance = 10.0 * K.shape[0] * epsilon(K)
-    eigenvalues = linalg.all_eigenvalues(cast(K, accumulation_dtype(K)))
+    eigenvalues = np.linalg.eigvalsh(to_host(K).astype(np.float64))
     return bool(eigenvalues[0] >= -tolerance * max(float(np.max(np.abs(eigenvalues))), 0.0))
 
 
