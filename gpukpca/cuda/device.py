@@ -177,9 +177,31 @@ def explain(error: BaseException, index: int | None = None) -> str:
     status = getattr(error, "status", None)
     if status == AFTER_FORK:
         return f"{text}; {FORKED}"
-    if status == DRIVER_TOO_OLD:
-        return text + _versions_of_driver_and_runtime()
-    return text + _rejected_by_cuda_13(index)
+    try:
+        return text + _mismatch(status == DRIVER_TOO_OLD, index)
+    except Exception:  # no card, or one that has failed
+        return text
+
+
+def _mismatch(is_old_driver: bool, index: int | None) -> str:
+    """Return a clause about a driver or a card too old for the CUDA of CuPy's wheel, with the remedy; else none."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    built_for = runtime.runtimeGetVersion()  # the runtime linked into CuPy: the version for which the wheel was built
+    if not is_old_driver:
+        properties = runtime.getDeviceProperties(_index(cupy, index))
+        card = properties["major"], properties["minor"]
+        if card >= OLDEST_OF_CUDA_13 or built_for < CUDA_13:
+            return ""
+        return f"; CUDA 13 does not support cards of compute capability {card[0]}.{card[1]}: {CUDA_12_INSTEAD}"
+    driver = runtime.driverGetVersion()  # the newest CUDA that it serves, 0 without a driver
+    if driver == 0:
+        return "; no NVIDIA driver is installed"
+    remedy = f"install a driver for CUDA {built_for // 1000} or newer"
+    if CUDA_12_0 <= driver < CUDA_13 <= built_for:
+        remedy = f"{CUDA_12_INSTEAD}, or {remedy}"
+    return f"; the driver serves CUDA {_version(driver)}, and CuPy is built for CUDA {_version(built_for)}: {remedy}"
 
 
 def first_line(error: BaseException) -> str:
@@ -193,41 +215,9 @@ def is_missing_library(error: BaseException) -> bool:
     return MISSING.search(str(error)) is not None
 
 
-def _versions_of_driver_and_runtime() -> str:
-    """Return a clause with both versions of CUDA and the remedy; empty where CuPy does not give them."""
-    try:
-        import cupy
-
-        # The newest CUDA that the driver serves, 0 without a driver, and the one for which the wheel was built.
-        driver, built_for = cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion()
-    except Exception:
-        return ""
-    if driver == 0:
-        return "; no NVIDIA driver is installed"
-    remedy = f"install a driver for CUDA {built_for // 1000} or newer"
-    if CUDA_12_0 <= driver < CUDA_13 <= built_for:
-        remedy = f"{CUDA_12_INSTEAD}, or {remedy}"
-    return f"; the driver serves CUDA {_version(driver)}, and CuPy is built for CUDA {_version(built_for)}: {remedy}"
-
-
 def _version(number: int) -> str:
     """Return "12.9" for 12090."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _rejected_by_cuda_13(index: int | None) -> str:
-    """Return a clause that names the wheel for a card too old for CUDA 13; empty for every other card and wheel."""
-    try:
-        import cupy
-
-        properties = cupy.cuda.runtime.getDeviceProperties(_index(cupy, index))
-        capability = (properties["major"], properties["minor"])
-        # The runtime linked into CuPy: the version for which the wheel was built.
-        if capability >= OLDEST_OF_CUDA_13 or cupy.cuda.runtime.runtimeGetVersion() < CUDA_13:
-            return ""
-    except Exception:  # no card, or one that has failed
-        return ""
-    return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12_INSTEAD}"
 
 
 def count() -> int:
