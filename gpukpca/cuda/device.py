@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
@@ -333,18 +334,18 @@ def milliseconds(work: Callable[[], Any], count: int) -> float:
 def uploads(batches: Iterable[np.ndarray], most_bytes: int, index: int) -> Iterator[Any]:
     """Yield copies on a device of host arrays, of memory maps too; the next one is read and copied ahead.
 
-    Copies have a stream and two buffers of pinned memory: one is filled while the other is copied, and while the device
-    works on the array before. Where pinned memory is refused, rows are copied from where they are.
+    Copies have a stream and pinned memory for two parts: one is filled while the other is copied, and while the device
+    works on the array before.
     """
     import cupy
 
     with cupy.cuda.Device(index):
         stream = cupy.cuda.Stream(non_blocking=True)
-    copies, ahead = _Copies(stream, most_bytes), None
+    ahead, parts = None, deque[Any]()
     try:
         for batch in batches:
             with cupy.cuda.Device(index):
-                begun = copies.begin(batch)
+                begun = _begun_copy(batch, most_bytes, stream, parts)
             if ahead is not None:
                 yield _at_hand(*ahead)
             ahead = begun
@@ -364,50 +365,37 @@ def _at_hand(made: Any, copied: Any) -> Any:
     return made
 
 
-class _Copies:
-    """Copies of host rows on a stream, through two buffers of pinned memory of at most so many bytes."""
+def _begun_copy(X: np.ndarray, most_bytes: int, stream: Any, parts: deque[Any]) -> tuple[Any, Any]:
+    """Return an array on the current device, to which the rows of X are on their way, and the event of the end.
 
-    def __init__(self, stream: Any, most_bytes: int) -> None:
-        self._stream, self._most_bytes = stream, most_bytes
-        self._buffers: list[tuple[np.ndarray, Any]] = []
+    A part of at most so many bytes is filled once the last but one, the first of `parts` under way, has arrived.
+    """
+    import cupy
 
-    def begin(self, X: np.ndarray) -> tuple[Any, Any]:
-        """Return an array on the current device, to which the rows of X are on their way, and the event of the end."""
-        import cupy
+    made, rows = cupy.empty(X.shape, X.dtype), max(1, most_bytes * len(X) // max(1, X.nbytes))
+    # Work under way may still read this memory as that of an array before.
+    stream.wait_event(cupy.cuda.get_current_stream().record(_event()))
+    for start in range(0, len(X), rows):
+        if len(parts) == 2:
+            parts.popleft()[1].synchronize()
+        room = made[start : start + rows]
+        part = _pinned(room)
+        part[...] = X[start : start + rows]
+        room.set(part, stream)
+        parts.append((part, stream.record(_event())))
+    return made, stream.record(_event())
 
-        made, row = cupy.empty(X.shape, X.dtype), max(1, X.nbytes // max(1, len(X)))
-        rows = max(1, self._most_bytes // row)
-        self._make_buffers(row * max(1, min(rows, len(X))))
-        # Work under way may still read this memory as that of an array before.
-        self._stream.wait_event(cupy.cuda.get_current_stream().record(_event()))
-        for start in range(0, len(X), rows):
-            room = made[start : start + rows]
-            if not self._buffers:
-                room.set(np.ascontiguousarray(X[start : start + rows]), self._stream)
-                self._stream.synchronize()
-                continue
-            buffer, copied = self._buffers[0]
-            copied.synchronize()
-            part = buffer[: room.nbytes].view(X.dtype).reshape(room.shape)
-            np.copyto(part, X[start : start + rows])
-            room.set(part, self._stream)
-            copied.record(self._stream)
-            self._buffers.reverse()
-        return made, self._stream.record(_event())
 
-    def _make_buffers(self, size: int) -> None:
-        """Make two buffers of pinned memory, each with an event for the end of its copy; none if refused."""
-        import cupy
-        import cupyx
+def _pinned(like: Any) -> np.ndarray:
+    """Return host memory for an array, pinned unless a limit of the system on locked memory refuses that."""
+    import cupy
+    import cupyx
 
-        if self._buffers and len(self._buffers[0][0]) >= size:
-            return
-        self._stream.synchronize()
-        size = 1 << (size - 1).bit_length()  # CuPy keeps what is freed, by its size
-        try:
-            self._buffers = [(cupyx.empty_pinned((size,), np.uint8), _event()) for _ in range(2)]
-        except cupy.cuda.runtime.CUDARuntimeError:  # a limit of the system on locked memory
-            self._buffers = []
+    try:
+        pinned: np.ndarray = cupyx.empty_pinned(like.shape, like.dtype)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return np.empty(like.shape, like.dtype)
+    return pinned
 
 
 def _event() -> Any:
