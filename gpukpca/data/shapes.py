@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod, sqrt
 from numbers import Real
@@ -66,10 +65,11 @@ def planned_shape(X: Any, dtype: Any = None) -> Any:
 
 def _precision(dtype: Any) -> np.dtype:
     """Return the dtype of a fit, float64 for None; raise for others than float32 and float64."""
-    found: np.dtype | None = None
-    with suppress(TypeError):
-        found = np.dtype(dtype)  # that of None is float64
-    if found is None or found.name not in PRECISIONS:
+    try:
+        found: np.dtype = np.dtype(dtype)  # that of None is float64
+    except TypeError:
+        found = np.dtype(object)
+    if found.name not in PRECISIONS:
         raise InvalidParameterError(
             f"dtype={dtype!r} is not allowed; give the precision of the fit, float32 or float64. Integers are fitted "
             "in float64.",

@@ -118,12 +118,10 @@ class LandmarkChoice:
         """Return the most bytes that are held while F grows: columns of K, and every worker's panels."""
         rank = self.rank
         block = default_block(rank) if self._is_drawn else block_of_landmarks(rank, self.options.tol)
-        # Where small pivots widen float32 columns, an entry of a panel takes 28 bytes.
-        entry, widened = (28, 8) if item < 8 else (16, 0)
-        few = 8 * (3 if widened else 1) * min(block, blocking.ELIMINATION_BLOCK)
         first, last = (min(n, pivot_panel(n, columns, on_gpu)) for columns in (block, rank))
-        panels = workers * max(first * (entry * block + few), last * (entry * block + widened * rank + few))
-        return max(default_block(rank) * n * item, panels, entry_bytes(self.look_rows(n)))
+        entry = 28 if item < 8 else 16  # where small pivots widen float32 columns
+        panels = first * (entry * block + 24 * min(block, blocking.ELIMINATION_BLOCK)) + 8 * last * rank * (item < 8)
+        return max(default_block(rank) * n * item, workers * panels, entry_bytes(self.look_rows(n)))
 
     def factor(
         self,

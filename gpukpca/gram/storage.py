@@ -211,19 +211,13 @@ class TiledStorage(Storage):
     @property
     def rows_read(self) -> int:
         """Return the rows of X that a pass reads from its file: those up to the end of every panel."""
-        if not self.panel:
-            return 0
         width = self.panel * self.tile_edge
-        return sum(min(start + width, self.n) for start in range(0, self.n, width))
+        return sum(min(start + width, self.n) for start in range(0, self.n, width)) if width else 0
 
     def build(self, source: StorageInput) -> TiledGram:
-        options: dict[str, Any] = {
-            "tile_edge": self.tile_edge,
-            "n_jobs": source.n_jobs,
-            "report": source.report,
-            "panel": self.panel,
-        }
-        return shifted_gram(source.kernel, source.X, source.template, cached_tiles=self.cached_tiles, **options)
+        sizes: dict[str, Any] = {"tile_edge": self.tile_edge, "cached_tiles": self.cached_tiles, "panel": self.panel}
+        how: dict[str, Any] = {"n_jobs": source.n_jobs, "report": source.report}
+        return shifted_gram(source.kernel, source.X, source.template, **sizes, **how)
 
     def twin_of(self, base: Any, source: StorageInput, center: bool) -> TiledGram | None:
         """Return the twin of the operator of K that `source` made; None beyond the range of float32."""

@@ -75,13 +75,9 @@ def rule_bytes(gamma: Any, n: int, d: int) -> int:
     """Return the bytes that a rule holds for rows (n, d), in addition to them; 0 for None and a number."""
     if not isinstance(gamma, str):
         return 0
-    if gamma == "scale":
-        return PANEL_COPIES * 8 * min(n * d, blocking.PANEL_ENTRIES.cpu)
-    m = min(n, MEDIAN_SAMPLE)
-    pairs, panel = 4 * m * (m - 1), PANEL_COPIES * 8 * min(m * d, max(m, blocking.PANEL_ENTRIES.cpu))
-    by_differences = 2 * pairs + pairs // 8 + panel  # where rows are equal, the others and which these are
-    by_product = 8 * m * m + max(pairs, panel + PANEL_COPIES * 8 * min(m, blocking.MEDIAN_PANEL) * m)
-    return max(by_differences, by_product if d >= WIDE_ROWS else 0)
+    m = min(n, MEDIAN_SAMPLE) * (gamma != "scale")  # rows whose pairs are compared: their distances, twice
+    panels = min(n * d, max(m, blocking.PANEL_ENTRIES.cpu)) + m * min(m, blocking.MEDIAN_PANEL)
+    return 8 * (2 * m * m + PANEL_COPIES * panels)
 
 
 def _squares_vanish(X: Any) -> bool:

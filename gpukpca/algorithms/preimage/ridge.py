@@ -117,15 +117,11 @@ class RidgeMethod(PreimageMethod):
 
     def peak_bytes(self, n: int, basis: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """Return the bytes that the fit allocates: the matrix of the scores, or its factor, and arrays like X."""
-        if landmarks:
-            small = 8 * landmarks * (4 * landmarks + 3 * d)
-            inner = blocking.GPU_INNER_PANEL if on_gpu else 2 * blocking.INNER_PANEL
-            wide = 8 * landmarks * min(n, inner) if item < 8 else 0  # of the factor, for its square
-            return n * (landmarks + 3 * d + 8 * p + 4) * item + small + wide
-        squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
-        # The data, their prepared rows and the centered ones; then panels of these in float64, or the solution.
-        panel = min(n * d, blocking.PANEL_ENTRIES.on(on_gpu)) * (2 * 8 + (item if item < 8 else 0))
-        return n * (squares * n + 3 * d + 8 * p) * item + max(panel, n * d * item)
+        # cuSOLVER factors a copy. The data, their prepared rows, the centered ones and the solution; panels in float64.
+        columns = landmarks or (2 if on_gpu else 1) * n
+        panel = (2 * 8 + item) * min(n * d, blocking.PANEL_ENTRIES.on(on_gpu))
+        inner = min(n, blocking.GPU_INNER_PANEL if on_gpu else 2 * blocking.INNER_PANEL) * (item < 8)
+        return n * (columns + 4 * d + 8 * p + 4) * item + 8 * landmarks * (4 * landmarks + 3 * d + inner) + panel
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         if landmarks:
