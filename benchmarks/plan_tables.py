@@ -38,14 +38,14 @@ FEATURES = (10, 100, 1_000)
 UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class KernelTask(FitTask):
     """A fit of kernel PCA by a fixed number of threads."""
 
     workers = THREADS  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LinearTask(pca_planning.PCATask):
     """A fit of PCA by a fixed number of threads."""
 

@@ -137,43 +137,34 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return the lines that ``print(plan)`` shows."""
-        data = f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}"
-        lines = [data, *(self._lines_of_pca() if self.method else self._lines_of_kernel_pca())]
-        lines.append(f"memory    {memory_text(self.predicted_bytes, self.available_bytes)}")
-        if self.bill:
-            lines.append(f"parts     {parts_text(self.bill)}")
-        time = "unknown" if self.estimated_seconds is None else f"{seconds_text(self.estimated_seconds)}, estimated"
-        lines.append(f"time      {time}")
-        lines.append(f"workers   {self.workers}")
-        n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
-        if self.storage is not None and isinstance(solver := self.solver, BlockKrylov):
-            max_count = solver.basis_columns(n, p, on_gpu)
-            lines.append(f"block     {solver.width(n, p, on_gpu)} columns per pass, at most {max_count} kept")
-        if self.start_landmarks:
-            lines.append(f"start     components of {self.start_landmarks} random rows")
-        if self.bytes_read:
-            lines.append(f"reading   {format_bytes(self.bytes_read)} of X from its file in every pass over K")
-        return "\n".join(lines + [f"note      {note}" for note in self.notes])
-
-    def _lines_of_kernel_pca(self) -> list[str]:
-        lines = [
-            f"kernel    {self.kernel}",
-            f"solver    {self.solver_name} for {self.n_components} components ({self.solver_reason})",
-            f"K         {self.storage}",
-        ]
+        n, p, solver, on_gpu = self.n_samples, self.n_components, self.solver, self.device.startswith("cuda")
+        lines = {"data": f"{n} x {self.n_features}, {self.dtype}, on {self.device}"}
+        if self.method:
+            side = f" on the side of the {'samples' if self.by_samples else 'features'}" if solver is not None else ""
+            lines["method"] = f"{self.method}: {METHODS[self.method]} ({self.solver_reason})"
+            lines["solver"] = f"{self.solver_name}{side} for {p} components"
+        else:
+            lines["kernel"] = self.kernel
+            lines["solver"] = f"{self.solver_name} for {p} components ({self.solver_reason})"
+            lines["K"] = str(self.storage)
         if self.twin is not None:
             cached = "all cached" if self.twin.is_fully_cached else str(self.twin).rpartition(", ")[2]
             tiles = f"{self.twin.type_of_twin} tiles, {cached}"
-            lines.append(f"twin      iterated on {tiles}; verified by K in {self.dtype}")
-        return lines
-
-    def _lines_of_pca(self) -> list[str]:
-        side = "samples" if self.by_samples else "features"
-        name = self.solver_name if self.solver is None else f"{self.solver_name} on the side of the {side}"
-        return [
-            f"method    {self.method}: {METHODS[self.method]} ({self.solver_reason})",
-            f"solver    {name} for {self.n_components} components",
-        ]
+            lines["twin"] = f"iterated on {tiles}; verified by K in {self.dtype}"
+        lines["memory"] = memory_text(self.predicted_bytes, self.available_bytes)
+        if self.bill:
+            lines["parts"] = parts_text(self.bill)
+        seconds = self.estimated_seconds
+        lines["time"] = "unknown" if seconds is None else f"{seconds_text(seconds)}, estimated"
+        lines["workers"] = str(self.workers)
+        if self.storage is not None and isinstance(solver, BlockKrylov):
+            width, most = solver.width(n, p, on_gpu), solver.basis_columns(n, p, on_gpu)
+            lines["block"] = f"{width} columns per pass, at most {most} kept"
+        if self.start_landmarks:
+            lines["start"] = f"components of {self.start_landmarks} random rows"
+        if self.bytes_read:
+            lines["reading"] = f"{format_bytes(self.bytes_read)} of X from its file in every pass over K"
+        return lines_text([*lines.items(), *(("note", note) for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -202,23 +193,17 @@ class Candidate:
         """Return the parts of the bytes where a share takes so many components."""
         return self.plan.bill if self.needed is None or count <= self.plan.n_components else self.needed(count)
 
-    def bytes_for(self, count: int) -> int:
-        """Return the bytes where a share takes so many components."""
-        return total(self.parts_for(count))
-
     @cached_property
     def max_count(self) -> int:
         """Return the most components of a share: as many as fit into memory, and are few for the solver."""
         first, few = self.plan.n_components, max(self.few, self.plan.n_components)
-        allowed = self.resources.allowed(whole := self.bytes_for(few))
-        if whole <= allowed:
-            return few
-        return first + bisect_right(range(first + 1, few + 1), allowed, key=self.bytes_for)
+        allowed = self.resources.allowed(total(self.parts_for(few)))
+        counts = range(first + 1, few + 1)
+        return first + bisect_right(counts, allowed, key=lambda count: total(self.parts_for(count)))
 
     def plan_for(self, count: int) -> Plan:
         """Return the plan, once a share has taken so many components."""
-        parts = self.parts_for(count)
-        needed = total(parts)
+        needed = total(parts := self.parts_for(count))
         allowed = self.resources.allowed(needed)
         return replace(self.plan, n_components=count, bill=parts, predicted_bytes=needed, available_bytes=allowed)
 
@@ -226,13 +211,14 @@ class Candidate:
         """Return the candidate with more notes on its plan."""
         return replace(self, plan=replace(self.plan, notes=(*self.plan.notes, *notes)))
 
-    def with_beyond(self, beyond: Candidate | None, what: str, few: int) -> Candidate:
+    def for_share(self, needed: Callable[[int], Parts] | None, few: int, beyond: Candidate | None) -> Candidate:
         """Return the candidate for few components of a share, with what takes over for more of them, and a note."""
-        found = replace(self, beyond=beyond, few=few)
-        if beyond is None:
-            return found.with_notes(f"at most {found.max_count} components fit into memory")
-        needed = format_bytes(beyond.plan.predicted_bytes)
-        return found.with_notes(f"a share of more than {found.max_count} components is left to {what}, with {needed}")
+        found = replace(self, needed=needed, few=few, beyond=beyond)
+        if beyond is not None:
+            what = f"left to {beyond.plan.method or 'all eigenvalues'}"
+            return found.with_notes(f"a share of more than {found.max_count} components is {what}")
+        most = format_bytes(total(found.parts_for(found.max_count)))
+        return found.with_notes(f"a share takes at most {found.max_count} components, up to {most}")
 
     def handed_over(self, share: float | None, reason: str) -> Candidate:
         """Return the candidate beyond, for a reason; raise `MemoryBudgetError` without one."""
@@ -254,21 +240,29 @@ def choose_plan(
     Else raise `MemoryBudgetError`: `what` needs the bytes of the smallest plan. The `changes` are those of
     `Resources.check`, with the task that follows from advice, or its bytes.
     """
-    if (chosen := next((one for one in candidates_of(task) if one.plan.fits), None)) is not None:
-        return chosen
+    refused = []
+    for candidate in candidates_of(task):
+        if candidate.plan.fits:
+            return candidate
+        refused.append(candidate)
 
-    def smallest(task: Given) -> Candidate:
-        return min(candidates_of(task), key=lambda one: one.plan.predicted_bytes)
+    def smallest(candidates: Iterable[Candidate]) -> Candidate:
+        return min(candidates, key=lambda one: one.plan.predicted_bytes)
 
     def in_bytes(series: Iterable[tuple[str, Given | int]]) -> Iterator[tuple[str, int]]:
         for text, other in series:
             with suppress(InvalidParameterError):  # of parameters that exclude each other
-                yield text, other if isinstance(other, int) else smallest(other).plan.predicted_bytes
+                yield text, other if isinstance(other, int) else smallest(candidates_of(other)).plan.predicted_bytes
 
-    fewest = smallest(task)
+    fewest = smallest(refused)
     parts = f" ({parts_text(fewest.plan.bill)})"
     fewest.resources.check(fewest.plan.predicted_bytes, f"{what} needs", map(in_bytes, changes), parts)
     return fewest
+
+
+def lines_text(lines: Iterable[tuple[str, str]]) -> str:
+    """Return what a plan prints: lines with names."""
+    return "\n".join(f"{name:<9} {text}" for name, text in lines)
 
 
 def seconds_text(seconds: float) -> str:

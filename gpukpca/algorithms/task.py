@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -11,60 +10,45 @@ import numpy as np
 
 from gpukpca._process import uses_timings
 from gpukpca.algorithms.bill import Parts, total
-from gpukpca.algorithms.plan import Plan, seconds_text
+from gpukpca.algorithms.plan import NO_CHECKPOINT, Candidate, Plan, seconds_text
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, takes_eigenproblem
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import usable_cpus, worker_count
 from gpukpca.backend.work import Work, rates_text
-from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import BlockKrylov, Dense
 
+# Readings of the data outside of products and passes, and steps outside of them.
+SWEEPS, STEPS = 4, 8
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class Task:
-    """The rows X of a fit (n, d), dense, CSR, in panels or on a cluster, and its resources.
+    """The rows X of a fit (n, d), dense, CSR, in panels or on a cluster, and its resources; not changed once made.
 
     While a fit is planned, the rows may not be at the place of `resources` yet.
     """
 
     X: Any
     resources: Resources
-    n: int = field(init=False)
-    d: int = field(init=False)
-    item: int = field(init=False)  # bytes
-    is_sparse: bool = field(init=False)
-    is_batched: bool = field(init=False)
-    is_on_cluster: bool = field(init=False)
-    is_in_panels: bool = field(init=False)  # no process holds all rows: batches, or panels on a cluster
-    place: Placement = field(init=False)
-    on_gpu: bool = field(init=False)
-    stored: int = field(init=False)  # entries
-    rows_at_once: int = field(init=False)  # in memory together: all, or those of the largest batch
+    # Whether the fit writes checkpoints.
+    has_checkpoint = False
 
     def __post_init__(self) -> None:
         X, place = self.X, self.resources.place
-        n, d = map(int, X.shape)
-        is_in_panels, sparse = isinstance(X, Rows), is_sparse(X)
-        is_on_cluster = is_in_panels and isinstance(X, ClusterRows)
-        is_batched = is_in_panels and not is_on_cluster  # panel by panel, by this process as far as it knows
-        facts = {
-            "n": n,
-            "d": d,
-            "item": item_size(X.dtype),
-            "is_sparse": sparse,
-            "is_batched": is_batched,
-            "is_on_cluster": is_on_cluster,
-            "is_in_panels": is_in_panels,
-            "place": place,
-            "on_gpu": is_on_gpu(place.work),
-            "stored": int(X.nnz) if sparse else n * d,
-            "rows_at_once": X.largest if is_batched else n,
-        }
-        vars(self).update(facts)
+        self.n, self.d = map(int, X.shape)
+        self.item = item_size(X.dtype)  # bytes
+        self.is_sparse = is_sparse(X)
+        self.is_in_panels = isinstance(X, Rows)  # no process holds all rows: batches, or panels on a cluster
+        self.is_on_cluster = self.is_in_panels and isinstance(X, ClusterRows)
+        self.is_batched = self.is_in_panels and not self.is_on_cluster  # panel by panel, by this process
+        self.place = place
+        self.on_gpu = is_on_gpu(place.work)
+        self.stored = int(X.nnz) if self.is_sparse else self.n * self.d  # entries
+        self.rows_at_once = X.largest if self.is_batched else self.n  # in memory together: all, or a batch
 
     @cached_property
     def device_rows(self) -> Any:
@@ -87,37 +71,45 @@ class Task:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)
 
-    def plan(self, bill: Parts, **fields: Any) -> Plan:
-        """Return the plan of a fit of these rows with these parts of its bytes; `fields` are its others."""
-        needed = total(bill)
-        fields["notes"] = (*fields.get("notes", ()), *self.place.notes, *self._notes_on_device(fields))
-        return Plan(
+    def candidate(self, parts: Parts, work: Work | None, narrow: Work | None = None, **fields: Any) -> Candidate:
+        """Return the candidate with the parts of its bytes, its work, in float32 too, and other `fields` of its plan.
+
+        The time is not known without work, and on a cluster, where the network decides.
+        """
+        notes, solver, seconds, needed = [*fields.pop("notes", ())], fields["solver"], None, total(parts)
+        if work is not None and not self.is_on_cluster:
+            work += Work(bytes=SWEEPS * self.stored * self.item, calls=STEPS)
+            seconds = work.seconds(self.place.work, self.item, self.workers)
+            seconds += 0.0 if narrow is None else narrow.seconds(self.place.work, 4, self.workers)
+        if self.has_checkpoint and not getattr(solver, "grows_with_p", False):
+            notes.append(NO_CHECKPOINT)
+        notes += self.place.notes
+        if self.place.reason:
+            notes.append(self.place.reason)
+        if self.on_gpu and uses_timings():
+            notes.append(f"rates: {rates_text(self.place.work)}")
+        n, p = self.n if fields.get("by_samples", True) else self.d, fields["n_components"]
+        if isinstance(solver, Dense) and not (self.is_on_cluster or takes_eigenproblem(self.place.work, n)):
+            who = "block Krylov"
+            if solver.full_spectrum or not BlockKrylov().iterates(n, p):
+                more = Work(eigenproblems=float(n) ** 3).seconds(np.empty(0), self.item, usable_cpus())
+                who, seconds = f"LAPACK on the host, which takes {seconds_text(more)},", seconds and seconds + more
+            notes.append(
+                f"cuSOLVER of CUDA 12 refuses n = {n}: {who} solves the eigenproblem; CUDA 13 does not refuse it"
+            )
+        plan = Plan(
             n_samples=self.n,
             n_features=self.d,
             dtype=dtype_name(self.X.dtype),
             device=self.place.devices,
             predicted_bytes=needed,
             available_bytes=self.resources.allowed(needed),
-            bill={name: size for name, size in bill.items() if size},
+            estimated_seconds=seconds,
+            bill={name: size for name, size in parts.items() if size},
+            notes=tuple(notes),
             **fields,
         )
-
-    def _notes_on_device(self, fields: dict[str, Any]) -> Iterator[str]:
-        """Yield what the device means for a plan of these fields; add the time of an eigenproblem that it refuses."""
-        if self.place.reason:
-            yield self.place.reason
-        if self.on_gpu and uses_timings():
-            yield f"rates: {rates_text(self.place.work)}"
-        n, p, solver = self.n if fields.get("by_samples", True) else self.d, fields["n_components"], fields["solver"]
-        if not isinstance(solver, Dense) or self.is_on_cluster or takes_eigenproblem(self.place.work, n):
-            return
-        who = "block Krylov"
-        if solver.full_spectrum or not BlockKrylov().iterates(n, p):
-            seconds = Work(eigenproblems=float(n) ** 3).seconds(np.empty(0), self.item, usable_cpus())
-            who = f"LAPACK on the host, which takes {seconds_text(seconds)},"
-            if fields["estimated_seconds"] is not None:
-                fields["estimated_seconds"] += seconds
-        yield f"cuSOLVER of CUDA 12 refuses n = {n}: {who} solves the eigenproblem; CUDA 13 has no such limit"
+        return Candidate(plan, self.resources)
 
     def in_float32(self) -> list[tuple[str, Self]]:
         """Return advice with the task of the same rows in float32, as far as its bytes depend on it."""
@@ -125,7 +117,7 @@ class Task:
             return []
         place = self.place.in_dtype("float32")
         other = replace(self, resources=replace(self.resources, place=place))
-        vars(other).update(item=4)
+        other.item = 4
         return [("float32 data", other)]
 
     @cached_property

@@ -41,10 +41,9 @@ NARROW_BASIS = 12
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # Passes to the default tolerance by the bytes of an item. Measured on four spectra of 3000 to 25 000 rows, with 5 to 20
-# pairs: 7 to 14 and 5 to 11 from a random start. SPARE_COLUMNS extra columns save two; a start from a sample leaves
-# 3 to 6 and 3 to 4.
+# pairs: 7 to 14 and 5 to 11 from a random start. SPARE_COLUMNS extra columns save two.
 PASSES, FEWEST_PASSES = {8: 8.0, 4: 6.5}, 3.0
-SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 22, 2.0, 1.5
+SPARE_COLUMNS, SAVED_BY_COLUMNS = 22, 2.0
 # Squares of the columns of the basis that a card holds in float64 for their eigenproblem.
 DEVICE_SQUARES = 8
 # Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
@@ -173,21 +172,18 @@ class BlockKrylov(SolverParameters, Solver, rules=(("tol", TOLERANCE), *COUNTS.i
 
     def workspace_bytes(self, n: int, p: int, item_size: int, on_gpu: bool) -> int:
         columns, width = self.basis_columns(n, p, on_gpu), self.width(n, p, on_gpu)
+        panel = min(n, blocking.GPU_INNER_PANEL if on_gpu else blocking.INNER_PANEL)
         # The basis with its products, and temporaries, or the basis of a checkpoint while a resumed fit copies it.
         held = n * (2 * columns + max(8 * width, columns)) * item_size
-        if item_size == 8 and not on_gpu:  # a device copies slices that are not contiguous
-            return held
-        panel = blocking.GPU_INNER_PANEL if on_gpu else blocking.INNER_PANEL
-        if on_gpu and columns > blocking.HOST_MATRIX:
-            held += DEVICE_SQUARES * 8 * columns**2
-        return held + 8 * (columns + width) * min(n, panel)
+        squares = DEVICE_SQUARES * 8 * columns**2 * (on_gpu and columns > blocking.HOST_MATRIX)
+        return held + 8 * (columns + width) * panel + squares
 
     def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool) -> float:
         """Return the passes that most problems take."""
         if self.passes is not None:
             return max(1, self.passes)
         width = self.width(n, p, on_gpu)
-        saved = SAVED_BY_COLUMNS * (width >= p + SPARE_COLUMNS) + SAVED_BY_START * (self.start is not None)
+        saved = SAVED_BY_COLUMNS * (width >= p + SPARE_COLUMNS)
         dtype = "float64" if item_size == 8 else "float32"
         share = math.log(self.tolerance_for(dtype)) / math.log(default_tolerance(dtype))
         narrow = math.sqrt(max(1.0, p / width))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_many_components_of_a_share_are_left_to_a_stored_matrix(n: int) -> None:
     task = PCATask(X, Resources.for_data(X), RankRequest.of(0.9, "auto", *X.shape), PCASettings())
     Z, tools = DenseCenteredMatrix(X, n >= 150), SolverTools(Randomness(0))
     beyond = METHODS["covariance_eigh" if n >= 150 else "dual"](task, "many")
-    few = METHODS["randomized"](task, "few").with_beyond(beyond, "a matrix", few=20)
+    few = replace(METHODS["randomized"](task, "few"), beyond=beyond, few=20)
     found, chosen = solution(Z, few, task.rank, tools)
     plan = chosen.plan
     assert (plan.method, plan.predicted_bytes) == (beyond.plan.method, beyond.plan.predicted_bytes)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
-from gpukpca.algorithms.kernel_pca.parts import FEATURES_SPEED, FIRST_USE, PACKED_COLUMNS, PACKED_FEATURES, TILE_SPEED
+from gpukpca.algorithms.kernel_pca.parts import FEATURES_SPEED, PACKED_FEATURES, TILE_SPEED
 from gpukpca.algorithms.plan import seconds_text
 from gpukpca.backend.work import CARD, CORE, SHARED_BY, Work
 from gpukpca.eigen import BlockKrylov, Dense, Solver
@@ -59,10 +59,9 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     model = KernelPCA(p, kernel="rbf", gamma=0.1, memory_limit="4GB", n_jobs=1, eigen_solver=BlockKrylov(passes=passes))
     plan = model.plan(X)
     entries = plan.storage.bytes_held(1)
-    columns = (plan.solver.width(n, p, False) + PACKED_COLUMNS) / TILE_SPEED
-    features = (d + 2 + PACKED_FEATURES) / FEATURES_SPEED
+    columns, features = plan.solver.width(n, p, False) / TILE_SPEED, (d + PACKED_FEATURES) / FEATURES_SPEED
     most_of_it = Work(products=2 * features * entries, functions=entries, blocks=2 * n * n * columns * passes)
-    most_of_it += Work(bytes=FIRST_USE * plan.storage.bytes_held(X.itemsize))
+    most_of_it += Work(calls=passes * plan.storage.tiles)
     floor = most_of_it.seconds(X, X.itemsize, 1)
     assert floor <= plan.estimated_seconds <= 1.5 * floor
 

@@ -7,24 +7,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, total, with_pairs
+from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, total, with_pairs
 from gpukpca.algorithms.kernel_pca.parts import (
     learning_bytes,
-    of_factor,
     pair_work,
     panel_for,
+    parts_of_factor,
     parts_of_rows,
-    preparing_parts,
     slice_bytes,
     small_work,
     solver_parts,
-    start_work,
     stored_work,
     tile_bytes,
 )
 from gpukpca.algorithms.kernel_pca.task import LARGEST_SMALL_PROBLEM, FitTask
 from gpukpca.algorithms.kernel_pca.twin import twin_of
-from gpukpca.algorithms.plan import NO_CHECKPOINT, Candidate
+from gpukpca.algorithms.plan import Candidate
 from gpukpca.backend.work import Work
 from gpukpca.data.batches import slice_of
 from gpukpca.distributed.gram import ClusterStorage
@@ -51,8 +49,6 @@ from gpukpca.kernels.definiteness import check_not_indefinite
 
 # Vectors of length n in float64 of a factor.
 LANDMARK_VECTORS = 6
-# Copies of the data while they are prepared, and steps of a fit outside of its passes.
-COPIES, STEPS = 6, 30
 # Copies of a panel in float64: of features as they are eliminated, widened and centered, and of rows for a template.
 FEATURE_COPIES = 3
 # The reason for the eigenproblem of a factor, given its columns and the samples.
@@ -71,7 +67,7 @@ RESULT_BLOCKS = 10
 
 
 def stored(
-    task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...], start: int
+    task: FitTask, solver: PlannedSolver, reason: str, *, edge: int, notes: tuple[str, ...], start: int
 ) -> Candidate:
     """Return a solver with K as it was passed, as a square matrix, or by tiles: as many cached as memory allows.
 
@@ -79,22 +75,22 @@ def stored(
     """
     n, item, bytes_read, panel = task.n, task.item, 0, panel_for(task, edge)
     storage = GivenStorage(n, task.workers) if task.is_given else task.settings.storage_for(n, task.workers)
-    bill = Bill({"solve": solver_parts(task, solver)})
+    bill = Bill({"": {}, "solve": solver_parts(task, solver)})
     if task.is_given:
         bill["solve"]["K"] = n * n * item if isinstance(solver, Dense) else 0
     elif not isinstance(task.kernel, Precomputed):
         is_tiled = not task.kernel.stored_only and task.settings.gram in ("auto", "tiled")
-        rows = prepared_at_once(n, edge, task.workers, panel) if is_tiled else n
-        bill[""] = parts_of_rows(task, rows)
+        bill[""] = parts_of_rows(task, prepared_at_once(n, edge, task.workers, panel) if is_tiled else n)
         bill["solve"]["tiles in work"] = tile_bytes(task, edge)
         if panel and not task.is_batched:  # as they are read, and as they are prepared
             bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + learning_bytes(task, edge)
+        elif not (panel or task.is_sparse):  # before there are tiles
+            bill["prepare"] = {"panels": learning_bytes(task, n)}
         if is_tiled:
             sizes = task.tile_budget(bill.peak), n, item, task.workers, edge
             devices = 1 if isinstance(solver, Dense) else 1 + len(task.place.others)
             storage = DevicesStorage.sharing(devices, *sizes) if devices > 1 else TiledStorage.within(*sizes, panel)
             bytes_read = storage.rows_read * task.d * item
-        bill["prepare"] = preparing_parts(task, panel)  # before there are tiles
     twin = twin_of(task, solver, storage, bill, edge)
     if twin is not None:
         # On a CPU a cache costs more than it spares the few passes over K: 2 s for the first use of 800 MB (measured on
@@ -104,14 +100,11 @@ def stored(
             budget = min(budget, twin.bytes_held(4))
         storage = TiledStorage.within(budget, n, item, task.workers, edge)
     bill["solve"].setdefault("K", storage.bytes_held(item))
+    last: Any = solver if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
+    work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, solver, twin, 0)
     start = start if isinstance(storage, TiledStorage) else 0
-    begun: Any = replace(solver, start=tuple) if start else solver  # type: ignore[type-var]  # for the forecast
-    last: Any = begun if twin is None else replace(solver, passes=EXACT_PASSES)  # type: ignore[type-var]
-    work, narrow = stored_work(task, last, storage, bytes_read), twin and stored_work(task, begun, twin, 0)
-    if work is not None and start:
-        work += start_work(task, start, solver.width(n, task.p, task.on_gpu))
     how: dict[str, Any] = {"notes": notes, "bytes_read": bytes_read, "twin": twin, "narrow": narrow, "start": start}
-    return _candidate(task, solver, reason, storage, bill, work, **how)
+    return _candidate(task, solver, reason, storage, bill.parts, work, **how)
 
 
 def factored(task: FitTask, columns: int) -> Candidate:
@@ -121,50 +114,50 @@ def factored(task: FitTask, columns: int) -> Candidate:
     iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
     is_small = columns <= LARGEST_SMALL_PROBLEM or not iterative.iterates(columns, p)
     solver: PlannedSolver = LowRank(tol=settings.tol) if is_small else iterative
-    workspace = solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu)
-    features = 2 * task.rows_at_once * columns * item  # F as it is, and centered
-    phases, width = of_factor(task, columns), max(p, solver.width(n, p, task.on_gpu))
+    width = solver.width(n, p, task.on_gpu)
+    parts = parts_of_factor(task, columns) | {
+        "data copy": task.copy_bytes,
+        "features": 2 * task.rows_at_once * columns * item,  # as they are, and centered
+        solver.name: solver.workspace_bytes(n, max(p, task.components_for(solver, columns)), item, task.on_gpu),
+    }
     if not is_small:  # F is multiplied, and Fᵀ F is not formed
-        products = 8 * (RESULT_BLOCKS * n + task.workers * columns) * width
-        phases = {"solve": {"panels": phases["add"]["panels"], "products": products}}
-    bill = Bill({"": {"data copy": task.copy_bytes, "features": features}} | phases)
-    bill["solve"][solver.name] = workspace
+        parts["squares"] = 8 * (RESULT_BLOCKS * n + task.workers * columns) * max(p, width)
     work = Work(bytes=4 * n * columns * item, functions=0 if isinstance(task.kernel, Linear) else n * columns)
-    one_pass = Work(blocks=4 * n * columns * solver.width(n, p, task.on_gpu))
+    one_pass = Work(blocks=4 * n * columns * width)
     work += solver.work(n, p, one_pass, item, task.on_gpu) or small_work(task, n, columns, p)
     storage = LowRankStorage(n, task.workers, columns)
-    return _candidate(task, solver, EXACT.format(columns, n), storage, bill, work, p)
+    return _candidate(task, solver, EXACT.format(columns, n), storage, parts, work)
 
 
 def among_all(task: FitTask, edge: int) -> Candidate:
     """Return K ≈ F Fᵀ by landmarks with F in memory, whose columns of K come by tiles of an edge."""
-    n, item, workers = task.n, task.item, task.workers
-    choice = _choice_of(task)
+    n, d, item, workers = task.n, task.d, task.item, task.workers
+    choice, panel = _choice_of(task), panel_for(task, edge)
     rank = choice.rank
-    p, panel = min(task.p, rank), panel_for(task, edge)
-    bill = Bill({"": {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}} | of_factor(task, rank))
+    p = min(task.p, rank)
+    held = {"factor": n * (rank * item + 8 * LANDMARK_VECTORS)}
     if not isinstance(task.kernel, Precomputed):
-        bill[""] |= parts_of_rows(task, prepared_at_once(n, edge, workers, panel))
-        bill["prepare"] = preparing_parts(task, panel)
+        held |= parts_of_rows(task, prepared_at_once(n, edge, workers, panel))
         # Taken, prepared, and two copies while they are.
-        bill[""]["landmarks"] = rank * (task.row_bytes + 3 * task.d * item)
-    if panel:
-        bill[""]["slices"] = workers * edge * slice_bytes(task)
+        held["landmarks"] = rank * (task.row_bytes + 3 * d * item)
     if task.maps_file and not task.is_given:  # rows of a panel as they are read, prepared, and widened
-        bill[""]["panels"] = workers * min(n, pivot_panel(n, 1, task.on_gpu)) * (2 * item + 8) * task.d
-    bill["choose"]["columns of K"] = choice.growth_bytes(n, item, workers, task.on_gpu)
-    bill["solve"]["eigenvectors"] = LowRank().workspace_bytes(n, p, item, task.on_gpu)
-    slots, bill["add"]["slots"] = rows_to_draw(task, choice, n, bill)
-    if task.kernel.stored_only:
-        bill["solve"]["entries of the bound"] = entry_bytes(min(n, slots))
+        pivots = min(n, pivot_panel(n, 1, task.on_gpu))
+        held["panels"] = workers * (edge * slice_bytes(task) + pivots * (2 * item + 8) * d)
+    add = parts_of_factor(task, rank)
+    solve = {"eigenvectors": LowRank().workspace_bytes(n, p, item, task.on_gpu), "squares": add["squares"]}
+    choose = {"columns of K": choice.growth_bytes(n, item, workers, task.on_gpu)}
+    prepare = {"panels": learning_bytes(task, 0 if panel else n)}
+    bill = Bill({"": held, "prepare": prepare, "choose": choose, "add": add, "solve": solve})
+    slots, add["slots"] = rows_to_draw(task, choice, n, bill)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)
     if task.kernel.stored_only:
+        solve["entries of the bound"] = entry_bytes(min(n, slots))
         source = (GivenStorage if task.is_given else DenseStorage)(n, workers)
     storage = LandmarkStorage(n, workers, rank, n, source, with_vectors=True, keeps_factor=True, slots=slots)
-    bytes_read = n * task.d * item if panel else 0
+    bytes_read = n * d * item if panel else 0
     work = pair_work(task, task.kernel) * (COLUMNS_A_PIVOT * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * n * rank**2, bytes=4 * n * rank * item + bytes_read, calls=rank)
-    return _candidate(task, choice.options, REQUESTED, storage, bill, work, p, bytes_read=bytes_read)
+    return _candidate(task, choice.options, REQUESTED, storage, bill.parts, work, bytes_read=bytes_read)
 
 
 def folded(
@@ -189,8 +182,7 @@ def folded(
     p, row, wide = min(task.p, rank), d * item + task.row_bytes, FEATURE_COPIES * 8
     sample = min(n, choice.sample_within(d * item, task.resources.limit_set))
     pivots, panel = min(sample, pivot_panel(sample, 1, task.on_gpu)), feature_panel(n, d, rank, task.on_gpu)
-    bill = Bill({"prepare": {"panels": learning_bytes(task)}} | of_factor(task, rank))
-    bill[""] = {
+    held = {
         "data copy": task.copy_bytes,
         "rows of a batch": 2 * batch * d * item,
         "sample of rows": 2 * sample * d * item + rank * row,
@@ -198,19 +190,19 @@ def folded(
         # As they come, orthonormal, with their products, and the scores.
         "eigenvectors": n * item * VECTOR_BLOCKS * p * with_vectors,
     }
-    bill["choose"] |= {
+    choose = {
         # As it is, prepared, and a panel of it prepared once more, in float64 where a tile begins so.
         "prepared sample": sample * (row + d * item) + workers * pivots * wide * d,
         "factor of the sample": sample * (rank * item + 8 * LANDMARK_VECTORS),
         "columns of K": choice.growth_bytes(sample, item, workers, task.on_gpu),
     }
     panel *= row + wide * (d + rank) + 2 * rank * item
-    bill["add"]["panels"] = workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))
-    slots, bill[""]["slots"] = rows_to_draw(task, choice, rows if batch else n, bill)
+    fold = parts_of_factor(task, rank) | {"panels": workers * panel + 3 * 8 * (batch or min(n, slice_of(d)))}
+    bill = Bill({"": held, "prepare": {"panels": learning_bytes(task, n)}, "choose": choose, "fold": fold})
+    slots, held["slots"] = rows_to_draw(task, choice, rows if batch else n, bill)
     if looks := choice.look_rows(sample):
         most = max(slots, looks)
-        known = most if batch and rows is None else rows or n
-        bill["solve"]["entries of the bound"] = entry_bytes(min(most, known))
+        fold["entries of the bound"] = entry_bytes(min(most, most if batch and rows is None else rows or n))
     storage = LandmarkStorage(n, workers, rank, sample, None, with_vectors, keeps_factor, slots)
     solver: LowRank | Nystrom = choice.options
     if is_exact:
@@ -219,31 +211,31 @@ def folded(
     reason = EXACT.format(d, n) if is_exact else REQUESTED
     notes = (NO_VECTORS,) if task.gives_scores and not (with_vectors or batch) else ()
     if task.is_on_cluster or (batch and rows is None):
-        return _candidate(task, solver, reason, storage, bill, None, p)
+        return _candidate(task, solver, reason, storage, bill.parts, None)
     n = rows or n
     passes = 2 if with_vectors and not keeps_factor else 1
     work = pair_work(task, task.kernel) * (passes * n * rank) + small_work(task, n, rank, p)
     work += Work(products=2 * passes * n * rank**2, bytes=4 * n * rank * item + n * d * item)
-    return _candidate(task, solver, reason, storage, bill, work, p, notes=notes)
+    return _candidate(task, solver, reason, storage, bill.parts, work, notes=notes)
 
 
 def rows_to_draw(task: FitTask, choice: LandmarkChoice, n: int | None, bill: Bill) -> tuple[int, int]:
     """Return how many rows the bound on the norm is computed from, and their bytes; 0 for a function of two rows.
 
-    By default rows take a part of what a limit leaves beside the bill, and entries a part of what the model leaves.
+    By default rows take a part of what a limit leaves beside the other parts, and entries half of it.
     """
     if task.kernel.stored_only and not isinstance(task.kernel, Precomputed):
         return 0, 0
-    row, limit = 8 if task.template is None else -(-task.data_bytes // max(task.n, 1)), task.resources.limit_set
-    row, most = SLOT_COPIES * max(1, row), None
-    if limit is not None:
-        entries = max(0, limit - total(bill[""])) // 2 // entry_bytes(1)
-        most = min(max(0, limit - bill.peak) // SHARE_FOR_SLOTS // row, math.isqrt(entries))
+    row = SLOT_COPIES * max(1, 8 if task.template is None else -(-task.data_bytes // max(task.n, 1)))
+    most = None
+    if (limit := task.resources.limit_set) is not None:
+        left = max(0, limit - bill.peak)
+        most = min(left // SHARE_FOR_SLOTS // row, math.isqrt(left // 2 // entry_bytes(1)))
     slots = choice.slots_for(n, task.d, most)
     return slots, row * min(slots, n or slots)
 
 
-def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[str, ...], start: int) -> Candidate:
+def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, *, notes: tuple[str, ...], start: int) -> Candidate:
     """Return an exact solver whose products come from a cluster, with blocks as wide as its devices want them."""
     n, p, item = task.n, task.p, task.item
     if task.multiplies_on_gpu and isinstance(solver, BlockKrylov) and not solver.block_size:
@@ -256,7 +248,7 @@ def on_cluster(task: FitTask, solver: PlannedSolver, reason: str, notes: tuple[s
         "blocks in transit": transit,
         "rows of the cluster": 0 if task.basis is task.X else n * task.d * item,
     }
-    return _candidate(task, solver, reason, storage, Bill({"solve": parts}), None, notes=notes, start=start)
+    return _candidate(task, solver, reason, storage, parts, None, notes=notes, start=start)
 
 
 def _candidate(
@@ -264,9 +256,8 @@ def _candidate(
     solver: PlannedSolver | Nystrom,
     reason: str,
     storage: Storage,
-    bill: Bill,
+    parts: Parts,
     work: Work | None,
-    p: int | None = None,
     *,
     notes: tuple[str, ...] = (),
     bytes_read: int = 0,
@@ -274,61 +265,41 @@ def _candidate(
     narrow: Work | None = None,
     start: int = 0,
 ) -> Candidate:
-    """Return the candidate of a solver with a storage, with the bytes and the work of the fit around them.
+    """Return the candidate of a solver with a storage, with the bytes and the work of a pre-image.
 
-    `narrow` is the work on a `twin`. The time is not known without `work`, for a function of two rows, and on a
-    cluster, where the network decides.
+    `narrow` is the work on a `twin`. The time of a function of two rows is not known.
     """
-    basis = storage.rank_bound if isinstance(solver, Nystrom) else task.n
-    seconds, p = None, task.p if p is None else p
-    parts = max(bill.parts, {"pre-image": task.preimage_bytes(basis)}, key=total)
-    if work is not None and not isinstance(task.kernel, PairwiseCallable):
-        work += Work(bytes=COPIES * task.data_bytes, calls=STEPS)
-        if task.preimage is not None:
-            work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
-        seconds = work.seconds(task.place.work, task.item, task.workers)
-        seconds += 0.0 if narrow is None else narrow.seconds(task.place.work, 4, task.workers)
-    plan = task.plan(
-        parts,
-        n_components=p,
-        solver=solver,
-        solver_reason=reason,
-        kernel=repr(task.kernel),
-        storage=storage,
-        twin=twin,
-        workers=storage.workers,
-        start_landmarks=start,
-        bytes_read=bytes_read,
-        preimage_landmarks=task.preimage_landmarks,
-        notes=(*notes, *_notes(task, solver, storage, twin)),
-        estimated_seconds=seconds,
-    )
     bound = storage.rank_bound
+    is_cut = isinstance(solver, Nystrom) or task.settings.n_components is None
+    p, basis = min(task.p, bound) if is_cut else task.p, bound if isinstance(solver, Nystrom) else task.n
+    parts = max(parts, {"pre-image": task.preimage_bytes(basis)}, key=total)
+    if isinstance(task.kernel, PairwiseCallable):
+        work = None
+    elif work is not None and task.preimage is not None:
+        work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
+    fields: dict[str, Any] = {"solver": solver, "solver_reason": reason, "n_components": p, "workers": storage.workers}
+    fields |= {"kernel": repr(task.kernel), "storage": storage, "twin": twin, "start_landmarks": start}
+    fields |= {"preimage_landmarks": task.preimage_landmarks, "bytes_read": bytes_read}
+    fields["notes"] = (*notes, *_notes(task, solver, storage, twin))
+    candidate = task.candidate(parts, work, narrow, **fields)
     if not (task.settings.is_share and isinstance(solver, BlockKrylov)):  # the bytes of all components are predicted
-        return Candidate(plan, task.resources, few=bound)
+        return replace(candidate, few=bound)
     # Of a basis that grows, from far enough that a wide block grows too.
     first, many = (sum(solver_parts(replace(task, p=count), solver).values()) for count in (task.p, 4 * task.p))
     pair_bytes = max(1, (many - first) // (3 * task.p)) * WIDENING
-    return Candidate(plan, task.resources, with_pairs(parts, p, pair_bytes), solver.most_pairs(bound))
+    return replace(candidate, needed=with_pairs(parts, p, pair_bytes), few=solver.most_pairs(bound))
 
 
-def _notes(
-    task: FitTask, solver: PlannedSolver | Nystrom, storage: Storage, twin: TiledStorage | None
-) -> Iterator[str]:
+def _notes(task: FitTask, solver: Any, storage: Storage, twin: TiledStorage | None) -> Iterator[str]:
     """Yield the notes of a plan on what follows from a task, a solver, a storage and a twin."""
     if storage.recomputed_tiles:
         tiles = f"{storage.recomputed_tiles} of {storage.tiles} tiles"
-        if twin is None:
-            yield f"K does not fit into memory: {tiles} are recomputed in every pass"
-        else:
-            yield f"{tiles} of K itself are recomputed in each of its passes"
+        of_twin = "" if twin is None else " over K itself"
+        yield f"K does not fit into memory: {tiles} are recomputed in every pass{of_twin}"
     if task.device_rows and storage.devices == 1:
         is_folded = isinstance(storage, LandmarkStorage) and storage.source is None
-        yield (
-            task.device_rows.notes[0]
-            if is_folded
-            else "the first device computes alone: others share tiles of K, or rows"
-        )
+        alone = "the first device computes alone: others share tiles of K, or rows"
+        yield task.device_rows.notes[0] if is_folded else alone
     if twin is not None and twin.halves and not getattr(solver, "twin", None):
         yield f"products with float16 tiles took less than 1/{FASTER} of the time"
     if task.is_on_cluster:
@@ -337,8 +308,6 @@ def _notes(
         yield f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores"
     if not isinstance(gram := task.settings.gram, str) and not isinstance(storage, gram):
         yield f"{task.settings.gram_text} is not used: it is for exact solvers in this process"
-    if task.has_checkpoint and not getattr(solver, "grows_with_p", False):
-        yield NO_CHECKPOINT
 
 
 def _choice_of(task: FitTask) -> LandmarkChoice:

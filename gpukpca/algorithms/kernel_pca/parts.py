@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpukpca.algorithms.bill import Parts
-from gpukpca.algorithms.kernel_pca.start import spanned_by
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES
 from gpukpca.backend import blocking
@@ -12,27 +11,20 @@ from gpukpca.backend.work import Work
 from gpukpca.data.slicing import panel_length
 from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram.storage import GivenStorage, Storage
-from gpukpca.gram.tiling import dense_row_bytes
 from gpukpca.kernels import Kernel, Precomputed
 
-# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.
-SPARSE_SLICES = 6
-# Bytes of an entry of a product of CSR slices: as it is stored, and dense in float64 with its copy.
-SPARSE_PRODUCT_BYTES, DENSE_PRODUCT_BYTES = 16, 16
+# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns; and the
+# bytes of an entry of their product: as it is stored, and dense in float64 with its copy.
+SPARSE_SLICES, SPARSE_PRODUCT_BYTES = 6, 32
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
-# Arrays of k² of a factor's k columns: while landmarks are chosen, of every worker
-# while Fᵀ F is summed, and in LAPACK and the fit at once.
-CHOOSING_SQUARES, WORKER_SQUARES, SQUARES = 2, 3, 9
-# On the host a product with a tile, which is in cache, takes so many times less than one with a tall block, and BLAS
-# copies the tile first in the time of so many columns. Measured with 8 to 64 columns in both types.
-TILE_SPEED, PACKED_COLUMNS = 3.2, 16
-# On the host the product that makes a tile takes so many times less than the table says, which is for some 20 features,
-# and the time of so many features more. Measured with 12 to 786 features in both types.
-FEATURES_SPEED, PACKED_FEATURES = 1.5, 11
-# The first use of memory, whose pages the system hands out, takes so many times as long as other accesses; on a virtual
-# machine up to 12.
-FIRST_USE = 2
+# Arrays of k² of a factor's k columns: of every worker while Fᵀ F is summed, and in LAPACK and the fit at once.
+WORKER_SQUARES, SQUARES = 3, 9
+# On the host a product with a tile, which is in cache, takes so many times less than one with a tall block.
+TILE_SPEED = 2.0
+# The product that makes a tile takes so many times less there than the table says, which is for some 20 features, and
+# the time of so many features more. Measured with 12 to 786 features in both types.
+FEATURES_SPEED, PACKED_FEATURES = 1.5, 13
 
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
@@ -50,33 +42,23 @@ def parts_of_rows(task: FitTask, rows: int) -> Parts:
     return {"data copy": task.copy_bytes, "prepared rows": rows * row * (2 if task.is_batched or rows < task.n else 1)}
 
 
-def preparing_parts(task: FitTask, panel: int) -> Parts:
-    """Return the bytes while all rows in memory are prepared; none where slices of them are."""
-    if task.template is None or task.is_sparse or task.is_batched or panel:
-        return {}
-    return {"panels": learning_bytes(task)}
-
-
-def learning_bytes(task: FitTask, rows: int | None = None) -> int:
+def learning_bytes(task: FitTask, rows: int) -> int:
     """Return the bytes of a panel of some rows that is prepared: twice in float64, and in the type of K."""
-    return (2 * 8 + task.item) * min(rows or task.n, task.n, panel_length(task.d, task.on_gpu)) * task.d
+    return (2 * 8 + task.item) * min(rows, task.n, panel_length(task.d, task.on_gpu)) * task.d
 
 
 def tile_bytes(task: FitTask, edge: int) -> int:
     """Return the bytes of a tile of every worker that is not cached, with the slices that it is made from."""
-    tile = edge * edge
-    held = (task.kernel.scratch_tiles + 1) * tile * task.item + edge * slice_bytes(task)
-    if task.is_sparse:
-        product = min(tile, max(edge, blocking.SPARSE_PRODUCT_ENTRIES)) * SPARSE_PRODUCT_BYTES
-        held += product + DENSE_PRODUCT_BYTES * tile * (task.item < 8)
+    entry = (task.kernel.scratch_tiles + 1) * task.item + SPARSE_PRODUCT_BYTES * task.is_sparse
+    held = edge * (edge * entry + slice_bytes(task))
     begins_wide = task.on_gpu and task.template is not None and task.template.wide
-    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) * begins_wide
+    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * edge**2) * begins_wide
 
 
 def slice_bytes(task: FitTask) -> int:
     """Return the bytes of a row in the slices that a tile is made from."""
     if task.is_sparse:
-        return SPARSE_SLICES * task.row_bytes + 3 * dense_row_bytes(task.kernel, task.X)
+        return SPARSE_SLICES * task.row_bytes + 3 * 8 * task.d * task.kernel.densifies
     # Differences of features are taken in float64, of both slices.
     return max(task.row_bytes, task.d * (2 * 8 if task.kernel.densifies and task.item < 8 else task.item))
 
@@ -90,17 +72,11 @@ def panel_for(task: FitTask, edge: int) -> int:
     return 0 if task.n * row <= limit and not task.is_batched else max(1, limit // (2 * row * edge) - 2 * task.workers)
 
 
-def of_factor(task: FitTask, columns: int) -> dict[str, Parts]:
-    """Return the phases of a factor F of so many columns: of the landmarks, of Fᵀ F, and of its eigenproblem."""
-    square, panel = 8 * columns**2, 0
-    if task.on_gpu or task.item < 8:  # in float64
-        entries = columns * blocking.GPU_INNER_PANEL if task.on_gpu else blocking.PANEL_ENTRIES.cpu
-        panel = 8 * min(task.n * columns, entries)
-    return {
-        "choose": {"products of landmarks": CHOOSING_SQUARES * square},
-        "add": {"sums of products": WORKER_SQUARES * task.workers * square, "panels": panel},
-        "solve": {"eigenproblem": SQUARES * square},
-    }
+def parts_of_factor(task: FitTask, columns: int) -> Parts:
+    """Return the bytes of Fᵀ F of a factor F of so many columns, of its eigenproblem, and of panels of F in float64."""
+    entries = columns * blocking.GPU_INNER_PANEL if task.on_gpu else blocking.PANEL_ENTRIES.cpu * (task.item < 8)
+    squares = max(SQUARES, WORKER_SQUARES * task.workers)
+    return {"squares": 8 * squares * columns**2, "panels": 8 * min(task.n * columns, entries)}
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------
@@ -119,9 +95,8 @@ def pair_work(task: FitTask, kernel: Kernel) -> Work:
     if task.is_sparse:
         met = (task.X.nnz / max(1, task.n)) ** 2 / task.d  # features that two rows share
         return values + Work(sparse_products=met, bytes=SPARSE_ENTRY_BYTES)
-    wide = task.template is not None and task.template.wide and not task.on_gpu
-    columns = task.d + 2 if task.on_gpu else (task.d + 2 + PACKED_FEATURES) / FEATURES_SPEED
-    return values + Work(products=2 * columns * (2 if wide else 1))
+    columns = task.d + 2 if task.on_gpu else (task.d + PACKED_FEATURES) / FEATURES_SPEED
+    return values + Work(products=2 * columns)
 
 
 def stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_read: int) -> Work | None:
@@ -131,20 +106,11 @@ def stored_work(task: FitTask, solver: PlannedSolver, storage: Storage, bytes_re
         return None
     evaluation = pair_work(task, task.kernel) * (storage.entries / storage.devices)
     recomputed = storage.recomputed_tiles / storage.tiles
-    width = solver.width(n, p, task.on_gpu)
-    columns = width if task.on_gpu else (width + PACKED_COLUMNS) / TILE_SPEED
+    columns = solver.width(n, p, task.on_gpu) / (1.0 if task.on_gpu else TILE_SPEED)
     one_pass = Work(blocks=2 * n * n * columns, bytes=bytes_read, calls=storage.tiles)
     one_pass = one_pass * (1 / storage.devices) + evaluation * recomputed
     work = solver.work(n, p, one_pass, task.item, task.on_gpu)
-    is_new = not (task.on_gpu or isinstance(task.kernel, Precomputed))
-    first_use = Work(bytes=FIRST_USE * storage.bytes_held(task.item) * is_new)
-    return None if work is None else work + evaluation * (1 - recomputed) + first_use
-
-
-def start_work(task: FitTask, size: int, columns: int) -> Work:
-    """Return the work of a start from so many rows."""
-    kept = spanned_by(size, columns)
-    return pair_work(task, task.kernel) * (task.n * size) + Work(blocks=2 * kept * (task.n * (size + kept) + size**2))
+    return None if work is None else work + evaluation * (1 - recomputed)
 
 
 def small_work(task: FitTask, n: int, columns: int, p: int) -> Work:

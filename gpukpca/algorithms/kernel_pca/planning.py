@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpukpca.algorithms.bill import fewer
@@ -47,11 +48,10 @@ UNKNOWN_ROWS = "the number of rows is not known before the fit: that of the rows
 
 def plan_of(task: FitTask) -> Candidate:
     """Return the first candidate that fits into memory; else raise `MemoryBudgetError` with advice."""
-    what = "this process" if task.is_on_cluster else "the fit"
+    what, usual = "this process" if task.is_on_cluster else "the fit", task.usual_edge
     candidate = choose_plan(_candidates, task, what, _changes(task))
-    usual = task.usual_edge
-    fits = getattr(candidate.plan.storage, "tile_edge", 0) == usual
-    if fits and timed_edge(task.kernel, task.X, task.template, usual) != usual:
+    edge = getattr(candidate.plan.storage, "tile_edge", 0)
+    if edge == usual and timed_edge(task.kernel, task.X, task.template, usual) != usual:
         candidate = choose_plan(_candidates, task, what, _changes(task))
     plan, edge = candidate.plan, getattr(candidate.plan.storage, "tile_edge", 0)
     is_open = plan.twin is None and task.item == 4 and takes_twin(task, plan.solver, plan.storage)
@@ -65,7 +65,7 @@ def plan_of(task: FitTask) -> Candidate:
     beyond = next((whole for whole in _candidates(replace(task, p=task.n)) if whole.plan.fits), None)
     storage: Any = candidate.plan.storage
     few = candidate.few if beyond is None else min(candidate.few, most_by_passes(storage.rank_bound, task.on_gpu))
-    return candidate.with_beyond(beyond, "all eigenvalues", few)
+    return candidate.for_share(candidate.needed, few, beyond)
 
 
 def plan_of_pass(task: FitTask, solver: PlannedSolver) -> Plan:
@@ -104,7 +104,6 @@ def equal_passes(task: FitTask, plan: Plan) -> int:
     is_recomputed = storage is not None and 2 * storage.recomputed_tiles > storage.tiles
     if plan.twin is not None or not is_recomputed or not isinstance(solver, BlockKrylov):
         return 0
-    solver = replace(solver, start=tuple) if plan.start_landmarks else solver
     return math.ceil(solver.expected_passes(plan.n_samples, plan.n_components, task.item, task.on_gpu))
 
 
@@ -195,19 +194,14 @@ def _edges(task: FitTask) -> list[int]:
 
 def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: tuple[str, ...]) -> Candidate:
     """Return a solver with tiles of an edge; where a pass is expensive, with a start and a wide block."""
-
-    def with_solver(solver: PlannedSolver, start: int) -> Candidate:
-        if task.is_on_cluster:
-            return on_cluster(task, solver, reason, notes, start)
-        return stored(task, solver, reason, edge, notes, start)
-
-    is_default, usual = isinstance(solver, BlockKrylov) and solver.is_default, solver
+    make = on_cluster if task.is_on_cluster else partial(stored, edge=edge)
+    usual, pays_for_start = solver, isinstance(solver, BlockKrylov) and solver.is_default
     # Where a share of the variance decides the number of pairs, the block must hold them.
     is_chosen = task.settings.solver == "auto" and not (task.settings.is_share or task.is_on_cluster)
     if is_chosen and isinstance(solver, BlockKrylov):
         usual = solver.with_narrow_block(task.n, task.on_gpu)
-    sample = min(LARGEST_SAMPLE, task.n // SAMPLE_SHARE)
-    candidate = with_solver(usual, sample if is_default and task.n >= SAMPLE_PAYS else 0)
+    sample = min(LARGEST_SAMPLE, task.n // SAMPLE_SHARE) * pays_for_start
+    candidate = make(task, usual, reason, notes=notes, start=sample * (task.n >= SAMPLE_PAYS))
     storage: Any = candidate.plan.twin or candidate.plan.storage
     is_cheap = storage.is_fully_cached or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if is_cheap or not isinstance(solver, BlockKrylov):
@@ -215,7 +209,7 @@ def _exact(task: FitTask, solver: PlannedSolver, reason: str, edge: int, notes: 
     wide = solver.with_wide_block(task.n, task.p, task.multiplies_on_gpu)
     if wide is None:
         return candidate
-    other = with_solver(wide, sample if task.n >= SAMPLE_PAYS_IF_RECOMPUTED else 0)
+    other = make(task, wide, reason, notes=notes, start=sample * (task.n >= SAMPLE_PAYS_IF_RECOMPUTED))
     return other if other.plan.fits else candidate
 
 

@@ -24,11 +24,6 @@ SAMPLE_PASSES = 2
 SPANNED, FEWEST_SHARE = 6, 5
 
 
-def spanned_by(size: int, columns: int) -> int:
-    """Return how many components of a sample span the space of a start."""
-    return min(SPANNED * columns, size // FEWEST_SHARE)
-
-
 def components_by_sample(
     kernel: Kernel, X: Array, op: CenteredGram, size: int, columns: int, rng: np.random.Generator, n_jobs: int | None
 ) -> Array:
@@ -39,7 +34,7 @@ def components_by_sample(
     """
     rows, like = op.base.rows, empty_like(place_of(X))
     chosen = np.sort(random_subset(rng, rows.n_rows, size))
-    sample, kept = rows.take(chosen), spanned_by(size, columns)
+    sample, kept = rows.take(chosen), min(SPANNED * columns, size // FEWEST_SHARE)
     K = CenteredGram(DenseGram(compute_tile(kernel, sample, sample, like, diagonal=True)), center=op.center)
     eigen = top_eigh(K, kept, solver=BlockKrylov(passes=SAMPLE_PASSES), rng=rng)
     roots = reciprocals(np.sqrt(np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpukpca.algorithms.fields import field_of, record
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageMethod, numbered_landmarks
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
@@ -67,25 +67,43 @@ class LandmarkPool(NamedTuple):
     numbers: np.ndarray | None
 
 
-@record()
+@dataclass(eq=False)
 class FitTask(Task):
-    """The inputs of a fit of kernel PCA."""
+    """The inputs of a fit of kernel PCA.
 
-    kernel: Kernel = field_of("", "with numbers in place of rules")
-    settings: KernelPCASettings = field_of("", "checked")
-    basis: Any = field_of(
-        "",
-        "the source of the rows of the model: X, or those of a cluster in this process; None for a precomputed kernel",
-    )
-    template: PreparedRows | None = field_of("", "learned by the kernel from X; None for stored kernels")
-    p: int = field_of("", "components to compute; a guess where a share of the variance is requested")
-    has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
-    sample: Any = field_of("", "the rows that the template is of; None: all", default=None)
-    weights: np.ndarray | None = field_of("n", "how often each row counts, on the host; None: once", default=None)
-    numbers: np.ndarray | None = field_of(
-        "n", "of the rows, among those that were given with weights; None: the same", default=None
-    )
-    every: Any = field_of("", "all rows that were given with weights, where they are; None: X", default=None)
+    Attributes
+    ----------
+    kernel : Kernel
+        With numbers in place of rules.
+    settings : KernelPCASettings
+    basis : array or Rows, optional
+        The source of the rows of the model: X, or those of a cluster in this process; None for a precomputed kernel.
+    template : PreparedRows, optional
+        Learned by the kernel from X; None for stored kernels.
+    p : int
+        Components to compute; a guess where a share of the variance is requested.
+    has_checkpoint : bool
+        Whether the fit writes checkpoints.
+    sample : array or Rows, optional
+        The rows that the template is of; None: all.
+    weights : array, shape (n,), optional
+        How often each row counts, on the host; None: once.
+    numbers : array, shape (n,), optional
+        Of the rows, among those that were given with weights; None: the same.
+    every : array or Rows, optional
+        All rows that were given with weights, where they are; None: X.
+    """
+
+    kernel: Kernel
+    settings: KernelPCASettings
+    basis: Any
+    template: PreparedRows | None
+    p: int
+    has_checkpoint: bool = False
+    sample: Any = None
+    weights: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+    every: Any = None
 
     @classmethod
     def of(
@@ -128,8 +146,8 @@ class FitTask(Task):
         if is_on_cluster and (settings.nystrom or task.is_spanned):  # where other rows are read once
             points = LandmarkChoice.of(settings.nystrom, n, p).points if settings.nystrom else None
             sample = X.sample() if points is None else from_host(points, X.like)
-        template = kernel.template(X if sample is None else sample, centered=settings.center)
-        vars(task).update(template=template, sample=sample)
+        task.template = kernel.template(X if sample is None else sample, centered=settings.center)
+        task.sample = sample
         return task
 
     @cached_property

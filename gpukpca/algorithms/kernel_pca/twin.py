@@ -39,16 +39,10 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
         return None
     halves = task.item == 4
     is_tight = halves or (task.n >= ROWS_FOR_TWIN and not storage.is_fully_cached)
-    if not (is_tight or solver.twin):
-        return None
-    is_faster = known_halves(task.kernel, task.place.work, task.d, edge) if halves else _is_slower_in_float64(task)
-    if not (is_faster or solver.twin):
+    if not (solver.twin or (is_tight and _is_faster(task, edge))):
         return None
     narrow = task if halves else task.in_float32()[0][1]
     item, basis = 2 if halves else 4, {k: TWIN_COLUMNS * size for k, size in solver_parts(narrow, solver).items()}
-    # Its vectors are as many columns again.
-    sums = task.workers * task.n * (task.p + 2 * PROBES) * task.item
-    guide = TWIN_COLUMNS * solver.basis_columns(task.n, task.p, task.on_gpu) * task.n * narrow.item
     parts = basis | {"tiles in work": tile_bytes(narrow, edge)}
     if halves:
         parts["float16 block"] = 2 * task.n * (solver.width(task.n, task.p, True) + MORE_COLUMNS)
@@ -57,21 +51,23 @@ def twin_of(task: FitTask, solver: PlannedSolver, storage: Storage, bill: Bill, 
     budget = task.tile_budget(total(bill.get("", {})) + total(parts))
     twin = replace(TiledStorage.within(budget, task.n, item, task.workers, edge), halves=halves)
     passes = solver.expected_passes(task.n, task.p, task.item, task.on_gpu)
-    pays = is_tight and (twin.is_fully_cached or passes >= PASSES_FOR_TWIN)
-    phases = {
-        "iterate": parts | {"K": twin.bytes_held(item)},
-        "hand over": solver_parts(task, solver) | {"basis of the twin": total(basis)},
-    }
-    needed = max(Bill(bill | phases).peak, bill.peak + guide + sums)
-    is_useful = twin.is_fully_cached if halves else solver.twin or pays
-    if not is_useful or needed > task.resources.allowed(needed):
+    pays = solver.twin or (is_tight and passes >= PASSES_FOR_TWIN)
+    # What passes over K begin with, and the sums of its vectors, which are as many columns again.
+    guide = TWIN_COLUMNS * solver.basis_columns(task.n, task.p, task.on_gpu) * task.n * narrow.item
+    guide += task.workers * task.n * (task.p + 2 * PROBES) * task.item
+    both = Bill(bill)
+    both["iterate"] = parts | {"K": twin.bytes_held(item)}
+    both["hand over"] = solver_parts(task, solver) | {"basis of the twin": total(basis)}
+    both["solve"] = bill["solve"] | {"basis of the twin": guide}
+    if not (twin.is_fully_cached or (pays and not halves)) or both.peak > task.resources.allowed(both.peak):
         return None
-    bill.update(phases)
-    bill["solve"] |= {"basis of the twin": guide, "sums of its vectors": sums}
+    bill.update(both)
     return twin
 
 
-def _is_slower_in_float64(task: FitTask) -> bool:
-    """Return whether products take so much longer in float64 that a float32 twin pays; always on a CPU."""
+def _is_faster(task: FitTask, edge: int) -> bool:
+    """Return whether products take so much less in float16, or in float32, that a twin pays; always on a CPU."""
+    if task.item == 4:
+        return known_halves(task.kernel, task.place.work, task.d, edge)
     rates = rates_of(task.place.work)
     return not task.on_gpu or rates[4].products >= RATIO_FOR_TWIN * rates[8].products

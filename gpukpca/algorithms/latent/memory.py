@@ -10,7 +10,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.bill import SHORTER, fewer
 from gpukpca.algorithms.latent.e_step import e_step_panel_rows
 from gpukpca.algorithms.latent.initialization import START
-from gpukpca.algorithms.plan import seconds_text
+from gpukpca.algorithms.plan import lines_text, seconds_text
 from gpukpca.algorithms.resources import Resources, memory_text
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, is_on_gpu
@@ -69,11 +69,10 @@ def plan_text(resources: Resources, n: int, d: int, p: int, needed: int, is_comp
     columns = 4 * p if is_complete else 6 * p + p * (p + 1)
     work = Work(blocks=2.0 * n * d * columns, bytes=BYTES_AN_ENTRY * n * d)
     seconds = work.seconds(like, item_size(accumulation_dtype(like)), workers)
-    return "\n".join(
-        [
-            f"data      {n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
-            f"method    EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
-            f"memory    {memory_text(needed, resources.allowed(needed))}",
-            f"time      {seconds_text(seconds)} a step, estimated",
-        ]
-    )
+    lines = {
+        "data": f"{n} x {d}, {dtype_name(like.dtype)}, on {describe_device(like)}",
+        "method": f"EM for {pluralize(p, 'component')}{'' if is_complete else ', entries are missing'}",
+        "memory": memory_text(needed, resources.allowed(needed)),
+        "time": f"{seconds_text(seconds)} a step, estimated",
+    }
+    return lines_text(lines.items())

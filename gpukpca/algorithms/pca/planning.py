@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.bill import BLOCKS_IN_TRANSIT, Bill, Parts, fewer, total, with_pairs
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, PCASolver, RankRequest
-from gpukpca.algorithms.plan import NO_CHECKPOINT, SPARSE_ENTRY_BYTES, Candidate, choose_plan
+from gpukpca.algorithms.plan import SPARSE_ENTRY_BYTES, Candidate, choose_plan
 from gpukpca.algorithms.task import Task
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_numpy
@@ -39,39 +39,32 @@ DENSE, KRYLOV = Dense(), BlockKrylov(to_rounding=True, or_dense=True)
 OBJECT_BYTES = 3 * 2**16
 # Columns of LAPACK's workspace to reduce a matrix to a tridiagonal one.
 LAPACK_COLUMNS = 96
-# Readings of the data outside of products, for their moments and what prepares them, and steps outside of passes.
-SWEEPS, STEPS = 2, 8
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 4, 3.0
-# Copies in float64 of a block of which a QR decomposition is computed: the block, LAPACK's, and the factor.
-QR_COPIES = 4
-# Copies in float64 of the components, which those of samples are sums for, and of the eigenvectors.
-COMPONENT_COPIES, VECTOR_COPIES = 7, 4
-# Bytes of an entry of a block of products of sparse rows: stored, and dense.
-SPARSE_PANEL_BYTES = 24
-# Bytes of a stored entry in float64.
-STORED_ENTRY_BYTES = 12
+# Numbers in float64 a component: of its axis, of its eigenvector, and of a line of the panel that multiplies it.
+OF_AXIS, OF_VECTOR, OF_LINE = 7, 4, 5
+# Copies of CSR rows: in float64, without full columns, weighted, as they are multiplied, by columns; bytes of an entry.
+SPARSE_COPIES, STORED_ENTRY_BYTES = 6, 12
+
+# From a number of components to the parts of the bytes.
+Needed = Callable[[int], Parts]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PCATask(Task):
     """The inputs of a fit of PCA."""
 
     rank: RankRequest
     settings: PCASettings
     with_scores: bool = False
-    first: int = field(init=False)  # components, or the first guess where a share of the variance decides
-    smaller_side: int = field(init=False)
-    reuses_memory: bool = field(init=False)  # blocks are computed in memory that exists: those of NumPy in this process
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        facts = {
-            "first": max(1, self.rank.first),
-            "smaller_side": min(self.n, self.d),
-            "reuses_memory": is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster),
-        }
-        vars(self).update(facts)
+        self.has_checkpoint = self.settings.has_checkpoint
+        self.first = max(1, self.rank.first)  # components, or the first guess where a share of the variance decides
+        self.smaller_side = min(self.n, self.d)
+        # Blocks are computed in memory that exists: those of NumPy in this process.
+        self.reuses_memory = is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster)
 
     def row_products(self, columns: int) -> Work:
         """Return the work of a product of the rows and a block of so many columns."""
@@ -166,29 +159,21 @@ def _svd(task: PCATask, reason: str) -> Candidate:
 
 def _randomized(task: PCATask, reason: str, may_hand_over: bool = True) -> Candidate:
     """Return block Krylov on the smaller side; a stored matrix may take over many components of a share."""
-    few, p, krylov, by_samples = task.smaller_side, task.first, task.krylov, task.n < task.d
-    if krylov.iterates(few, p):
-        one_pass = task.row_products(2 * krylov.width(few, p, task.on_gpu))
-        work = krylov.work(few, p, one_pass, task.item, task.on_gpu)
-        solver: PCASolver = krylov
-    else:
+    side, p, krylov, by_samples = task.smaller_side, task.first, task.krylov, task.n < task.d
+    needed: Needed = partial(_randomized_parts, task, by_samples)
+    if not krylov.iterates(side, p):
         solver = Dense(tol=krylov.tol)
         work = _matrix_work(task, solver, by_samples)
-    first, twice = (_randomized_parts(task, by_samples, count) for count in (p, 2 * p))
-    pair_bytes = max(1, (total(twice) - total(first)) // p) * WIDENING  # while the basis is copied
-    needed = with_pairs(first, p, pair_bytes)
-    candidate = _candidate(task, "randomized", reason, solver, by_samples, needed, work)
-    if solver is not krylov:
-        return _with_most(task, candidate.with_notes(too_many(few, p)))
-    if task.rank.share is None:
-        return candidate
-    beyond = None
-    if may_hand_over:  # what takes over is for many components
+        return _candidate(task, "randomized", reason, solver, by_samples, needed, work).with_notes(too_many(side, p))
+    work = krylov.work(side, p, task.row_products(2 * krylov.width(side, p, task.on_gpu)), task.item, task.on_gpu)
+    beyond, first = None, needed(p)
+    if may_hand_over and task.rank.share is not None:  # what takes over is for many components
         matrix = _by_smaller_side(task)
-        whole = matrix.plan_for(task.rank.max_count)
-        beyond = replace(matrix, plan=replace(whole, n_components=p)) if whole.fits else None
-    few = replace(krylov, or_dense=beyond is not None).most_pairs(few)
-    return _with_most(task, candidate.with_beyond(beyond, "" if beyond is None else beyond.plan.method, few))
+        beyond = matrix if matrix.plan_for(task.rank.max_count).fits else None
+    pair_bytes = WIDENING * (total(needed(2 * p)) - total(first)) // p  # while the basis is copied
+    few = replace(krylov, or_dense=beyond is not None).most_pairs(side)
+    needed = with_pairs(first, p, pair_bytes)
+    return _candidate(task, "randomized", reason, krylov, by_samples, needed, work, few, beyond)
 
 
 METHODS: dict[str, Callable[[PCATask, str], Candidate]] = {
@@ -207,135 +192,91 @@ def _candidate(
     reason: str,
     solver: PCASolver | None,
     by_samples: bool,
-    needed: Callable[[int], Parts],
+    needed: Needed,
     work: Work,
+    few: int | None = None,
+    beyond: Candidate | None = None,
 ) -> Candidate:
-    """Return the candidate of a method; `needed` are the bytes of a number of components.
-
-    Its time is not known on a cluster, where the network decides.
-    """
-    seconds, p = None, task.rank.first
-    if not task.is_on_cluster:
-        work += Work(bytes=SWEEPS * task.stored * task.item, calls=STEPS) + task.row_products(task.first)
-        seconds = work.seconds(task.place.work, task.item, task.workers)
-    notes: tuple[str, ...] = getattr(task.X, "notes", ())
-    if task.settings.has_checkpoint and not (solver and solver.grows_with_p):
-        notes += (NO_CHECKPOINT,)
-    plan = task.plan(
-        needed(p),
-        n_components=p,
-        solver=solver,
-        solver_reason=reason,
-        method=method,
-        by_samples=by_samples,
-        workers=task.workers,
-        notes=notes,
-        estimated_seconds=seconds,
-    )
-    candidate = Candidate(plan, task.resources, needed, few=task.rank.max_count)
-    return candidate if method == "randomized" else _with_most(task, candidate)
-
-
-def _with_most(task: PCATask, candidate: Candidate) -> Candidate:
-    """Return the candidate with a note on a share of the variance that takes more components than the first guess."""
-    if task.rank.share is None or candidate.max_count <= task.first:
-        return candidate
-    return candidate.with_notes(
-        f"{candidate.max_count} components take up to {format_bytes(candidate.bytes_for(candidate.max_count))}"
-    )
+    """Return the candidate of a method; `few` and what is `beyond` are for a share of the variance."""
+    fields: dict[str, Any] = {"solver": solver, "solver_reason": reason, "method": method, "by_samples": by_samples}
+    fields |= {"n_components": task.rank.first, "workers": task.workers, "notes": getattr(task.X, "notes", ())}
+    candidate = task.candidate(needed(task.rank.first), work + task.row_products(task.first), **fields)
+    is_share = task.rank.share is not None
+    return candidate.for_share(needed, few or task.rank.max_count, beyond) if is_share else candidate
 
 
 # -- parts of the bytes ------------------------------------------------------------------------------------------------
 
 
-def _parts(
-    task: PCATask, by_samples: bool, p: int, last: Parts, phases: dict[str, Parts] | None = None, longest: int = 0
-) -> Parts:
-    """Return the bytes at the peak: as rows are read, of `phases` of a method, and of the result with its `last` parts.
+def _parts(task: PCATask, by_samples: bool, p: int, solve: Parts, last: Parts | None = None, longest: int = 0) -> Parts:
+    """Return the bytes at the peak: as rows are read, of `solve`, and of the result of p components with its `last`.
 
     Panels of rows, or `by_samples` of columns, have at least `longest` lines.
     """
-    n, d, item, on_gpu = task.n, task.d, task.item, task.on_gpu
-    copied, panels, sample, side = task.copy_bytes, 0, 0, n if by_samples else d
-    has_scores = task.with_scores or by_samples or task.is_sparse
-    if task.is_sparse:  # with the values in float64, without full columns, weighted, as they are multiplied, by columns
-        copied += (4 + (task.settings.scale is not False) + (item < 8)) * task.stored * STORED_ENTRY_BYTES
+    n, d, item, rows = task.n, task.d, task.item, task.rows_at_once
+    side, length, other = (n, d, n) if by_samples else (d, rows, d)
+    copied, panels, mean, has_scores = task.copy_bytes, 0, 0, task.with_scores or by_samples or task.is_sparse
+    if task.is_sparse:
+        copied += SPARSE_COPIES * task.stored * STORED_ENTRY_BYTES
     elif task.is_on_cluster:  # rows and sums stay with their workers
         has_scores = by_samples or task.X.local is not None
     else:
-        rows = task.rows_at_once
-        length, other = (d, n) if by_samples else (rows, d)
-        block, narrow = block_length(other, not by_samples, on_gpu), item < 8
-        of_scores = blocking.SCATTER_ENTRIES.on(on_gpu) // d if task.with_scores and not by_samples else 0
-        entry, workers = item if task.reuses_memory else 3 * 8, task.workers_for(side)
-        panels = max(
-            min(length, workers * lines) * (other * entry + 8 * columns)
-            for lines, columns in ((max(longest, block), (1 + QR_COPIES) * p), (of_scores, p))
-        )
-        squares = min(length, workers * block) * other * narrow  # of a panel, in float64
-        sample = 8 * max(-(-rows // sampling_step(rows, d)) * d * (1 + narrow), squares)
+        workers, entry = task.workers_for(side), item if task.reuses_memory else 3 * 8
+        lines = min(length, workers * max(longest, block_length(other, not by_samples, task.on_gpu)))
+        scores = blocking.SCATTER_ENTRIES.on(task.on_gpu) * task.with_scores * (entry + 8)
+        panels = max(lines * (other * entry + 8 * OF_LINE * p), min(workers * scores, length * other * (entry + 8)))
+        mean = 8 * (2 * -(-rows // sampling_step(rows, d)) * d + lines * other * (item < 8))
     result = {
-        "components": 8 * COMPONENT_COPIES * d * p,
-        "eigenvectors": 8 * VECTOR_COPIES * side * p,
-        "scores": (8 * QR_COPIES if task.is_sparse else 2 * item) * n * p * has_scores,
+        "components": 8 * (OF_AXIS * d + OF_VECTOR * side) * p,
+        "scores": (4 * 8 if task.is_sparse else 2 * item) * n * p * has_scores,
         "blocks in transit": BLOCKS_IN_TRANSIT * 8 * side * (p + 10) * task.is_on_cluster,
     }
     throughout = {"data copy": copied, "objects": OBJECT_BYTES, "panels": panels}
-    return Bill({"": throughout, "read": {"mean and moments": sample}, "publish": result | last} | (phases or {})).parts
+    return Bill({"": throughout, "read": {"mean": mean}, "solve": solve, "publish": result | (last or {})}).parts
 
 
 def _matrix_parts(task: PCATask, solver: PCASolver, by_samples: bool, p: int) -> Parts:
-    """Return the bytes of an eigenproblem of a stored matrix with p components."""
-    size, item, on_gpu = task.n if by_samples else task.d, task.item, task.on_gpu
-    square, p, solution, workers = size**2, min(p, size), 0, task.workers_for(size)
-    if not isinstance(solver, BlockKrylov) or solver.or_dense:
-        # Large or tiny entries are scaled in place by NumPy, else in a copy.
-        copies = 0 if is_numpy(task.place.work) and not task.is_on_cluster else 4 * 8 * square
-        solution = DENSE.workspace_bytes(size, p, 8, on_gpu) + 8 * LAPACK_COLUMNS * size + copies
+    """Return the bytes of an eigenproblem of a stored matrix with p components: the larger of its sums and solution."""
+    size, item = task.n if by_samples else task.d, task.item
+    square, workers = size**2, task.workers_for(size)
+    solution = DENSE.workspace_bytes(size, min(p, size), 8, task.on_gpu)  # which takes over from an iteration
     if isinstance(solver, BlockKrylov):
-        widening, pairs = (WIDENING, solver.most_pairs(size)) if task.rank.decides else (1, p)
-        solution = max(solution, widening * solver.workspace_bytes(size, min(p, pairs), 8, on_gpu))
-    if task.is_on_cluster:  # this process holds one of the sums
-        sums = square * (8 + 2 * item)
-    elif task.is_sparse:  # by blocks of rows, whose products are sparse first
-        sums = 8 * square + min(size, blocking.SPARSE_PANEL_ROWS) * size * SPARSE_PANEL_BYTES
+        pairs = min(p, solver.most_pairs(size))
+        solution = max(solution, WIDENING * solver.workspace_bytes(size, pairs, 8, task.on_gpu))
+    # Others than NumPy scale large or tiny entries in a copy.
+    solution += 8 * size * (size + LAPACK_COLUMNS) + 4 * 8 * square * (not task.reuses_memory)
+    sums = square * (8 + item) * (workers + 2 * (task.is_batched or not task.reuses_memory))
+    if task.is_on_cluster or task.is_sparse:  # one of them, with the product that is added
+        sums = 4 * 8 * square
     elif by_samples and task.reuses_memory and size > blocking.PRIVATE_SCATTER_UP_TO:  # by tiles of one matrix
-        sums = 8 * square + workers * blocking.SCATTER_TILE_EDGE**2 * item
-    else:
-        sums = square * ((8 + item) * (workers + 2 * (not task.reuses_memory)) + 2 * 8 * task.is_batched)
+        sums = 2 * 8 * square
     held = {"all batches": 2 * task.stored * item * (by_samples and task.is_batched)}
-    phases = {
-        "multiply": held | {"sums of products": sums},
-        "solve": held | {"matrix of products": 8 * square, "eigensolver": solution},
-    }
-    return _parts(task, by_samples, p, held, phases, min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu))
+    longest = min(SQUARES * size, blocking.LONGEST_SCATTER_PANEL.cpu)
+    return _parts(task, by_samples, p, held | {"matrix of products": max(sums, solution)}, held, longest)
 
 
 def _randomized_parts(task: PCATask, by_samples: bool, p: int) -> Parts:
     """Return the bytes of the iteration with p components, or of the dense solver in its place."""
     few, krylov, on_gpu = task.smaller_side, task.krylov, task.on_gpu
     if not krylov.iterates(few, p):
-        return _parts(task, by_samples, p, {"eigensolver": 2 * 8 * few**2 + DENSE.workspace_bytes(few, p, 8, on_gpu)})
+        return _parts(task, by_samples, p, {}, {DENSE.name: 2 * 8 * few**2 + DENSE.workspace_bytes(few, p, 8, on_gpu)})
     width = krylov.width(few, p, on_gpu)
-    products = 3 * 8 * (task.n + task.d) * width * task.is_sparse
-    solve = {
-        krylov.name: krylov.workspace_bytes(few, p, task.item, on_gpu) + products,
-        "sums of workers": 0 if task.is_on_cluster else task.workers_for(2 * width) * few * 2 * width * 8,
-    }
-    return _parts(task, by_samples, p, {}, {"solve": solve})
+    products = 3 * (task.n + task.d) * task.is_sparse
+    sums = 0 if task.is_on_cluster else 2 * task.workers_for(2 * width) * few
+    workspace = krylov.workspace_bytes(few, p, task.item, on_gpu)
+    return _parts(task, by_samples, p, {krylov.name: workspace + 8 * (products + sums) * width})
 
 
 def _svd_parts(task: PCATask, p: int) -> Parts:
     """Return the bytes of an SVD with p components: of LAPACK's, and of what follows from its vectors."""
     n, d, few, item = task.n, task.d, task.smaller_side, task.item
-    workspace = SVD_SQUARES * few**2 + LAPACK_COLUMNS * few
+    workspace = (SVD_SQUARES * few + LAPACK_COLUMNS) * few
     if task.is_in_panels:  # this process holds the triangular factor alone, and a batch as it is factored
-        return _parts(task, n < d, p, {"batch": task.copy_bytes, "LAPACK": (3 * few * d + workspace) * 8})
-    # Components that the largest ones hide come from another SVD.
-    widened = 8 * (d + p) * min(n, blocking.INNER_PANEL) if item < 8 or not task.reuses_memory else 0
-    vectors = (n * d + (n + d) * few) * item
-    lapack = max((n * d + workspace) * item, widened)
-    return _parts(task, False, p, {"vectors": vectors, "LAPACK": lapack, "copies of scores": 2 * n * p * item})
+        return _parts(task, n < d, p, {}, {"LAPACK": (3 * few * d + workspace) * 8 + task.copy_bytes})
+    # Components that the largest ones hide come from another SVD, of panels in float64.
+    widened = 8 * (d + p) * min(n, blocking.INNER_PANEL)
+    lapack = (2 * n * (d + p) + (n + d) * few + workspace) * item + widened
+    return _parts(task, False, p, {}, {"LAPACK": lapack})
 
 
 # -- parts of the work -------------------------------------------------------------------------------------------------
