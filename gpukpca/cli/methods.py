@@ -106,21 +106,25 @@ class Method:
         held = {field.name: key for key, one in parameters.items() if is_dataclass(one) for field in fields(one)}
         held.pop("folder", None)  # of a checkpoint
         own = {*inspect.signature(self.estimator).parameters} - {*KERNEL_DEFAULTS, "verbose", "copy_X", "kernel_params"}
-        by_option = {*SHARED, *self.options, *SOLVERS} - {"solver"}  # of ppca and bayesian
-        names = sorted({*kernel, *held, *own} - by_option)
-        if name not in names:
-            raise InvalidParameterError(
-                f"--set {name}: there is no such parameter with these options; there are {', '.join(names)}."
-                f"{closest(name, names)}"
-            )
+        options = {one.name: one.opts[-1] for one in click.get_current_context().command.params}
+        options |= dict.fromkeys(SOLVERS, "--solver")
+        by_option = ({*SHARED, *self.options, *SOLVERS} & {*options}) - {"solver"}  # of ppca and bayesian
+        if name in by_option and name in {*kernel, *held, *own}:
+            raise InvalidParameterError(f"--set {name}: give the option {options[name]}.")
         if name in KERNEL_DEFAULTS and name in kernel:
             parameters[name] = value
         elif name in kernel:
             parameters["kernel_params"] = {**parameters.get("kernel_params", {}), name: value}
         elif name in held:
             parameters[held[name]] = replace(parameters[held[name]], **{name: value})
-        else:
+        elif name in own:
             parameters[name] = value
+        else:
+            names = sorted({*kernel, *held, *own} - by_option)
+            raise InvalidParameterError(
+                f"--set {name}: there is no such parameter with these options; there are {', '.join(names)}."
+                f"{closest(name, names)}"
+            )
 
     def draw(self, options: SimpleNamespace, model: Any, scores: Any, table: Table) -> Any:
         """Return the picture of a fit."""

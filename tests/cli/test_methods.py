@@ -448,7 +448,7 @@ def test_settings_are_checked_before_the_input_is_read():
         ("--method pca --set n_oversample=2", "Did you mean 'n_oversamples'?"),
         ("-k rbf --set coef0=2", "--set coef0: there is no such parameter"),
         ("--set landmarks=uniform", "--set landmarks: there is no such parameter"),
-        ("--set gamma=2", "--set gamma: there is no such parameter"),
+        ("--set gamma=2", "--set gamma: give the option --gamma"),
         ("--set verbose=2", "--set verbose: there is no such parameter"),
         ("--method local --set method=hrd", "LocalPCA: --set method='hrd' is not allowed"),
         ("--method pca --set center=false --scale", "give --set scale=true in place of --scale"),
