@@ -9,7 +9,6 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import concat, to_host, writable
 from gpukpca.data.products import inner_products, times_small
-from gpukpca.data.rows import map_rows
 from gpukpca.data.slicing import gather_rows
 
 
@@ -21,7 +20,7 @@ class ColumnBasis:
 
     Attributes
     ----------
-    parts : tuple of arrays or `Rows`, each (n, k)
+    parts : tuple of arrays, each (n, k)
         The columns side by side; several arrays only where the library cannot write into one.
     store : array, shape (n, capacity), or None
         The memory that `parts` is a view of.
@@ -56,8 +55,7 @@ class ColumnBasis:
     @property
     def array(self) -> Array:
         """Return all columns, shape (n, count); shares memory."""
-        first, *others = self.parts
-        return map_rows(first, _side_by_side, *others, width=self.count) if others else first
+        return concat(self.parts, axis=1) if len(self.parts) > 1 else self.parts[0]
 
     def take(self, chosen: np.ndarray) -> np.ndarray:
         """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""
@@ -95,7 +93,3 @@ class ColumnBasis:
     def products_with(self, W: Array) -> np.ndarray:
         """Return inner products with the columns of W, on the host, shape (count, b), summed in the widest type."""
         return inner_products(self.array, W)
-
-
-def _side_by_side(*parts: Array) -> Array:
-    return concat(parts, axis=1)

@@ -23,7 +23,6 @@ from gpukpca.backend.orthogonalization import orthonormal_directions
 from gpukpca.backend.random import random_directions
 from gpukpca.data.column_basis import ColumnBasis
 from gpukpca.data.products import inner_products
-from gpukpca.data.rows import gathered
 from gpukpca.eigen.krylov_blocks import PROBES, first_block, next_block
 from gpukpca.eigen.krylov_sizes import (
     allowed_by_pair,
@@ -106,7 +105,7 @@ def result(task: KrylovTask, state: KrylovState) -> EigenResult:
     """Return the eigenpairs of an iteration that is done."""
     exponent, values = state.exponent or 0, np.diag(state.T)
     p = task.request.count_of(task.op, np.ldexp(values, exponent)) or state.p
-    U, W = (gathered(basis.array[:, :p]) for basis in (state.Q, state.W))
+    U, W = (basis.array[:, :p] for basis in (state.Q, state.W))
     on_twin = f", {state.twin_passes} of {state.n_passes} passes on a twin" if state.twin_passes else ""
     # Eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
     factor = from_host(newton_factor(U), U)
