@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.sparse.linalg import ArpackError, eigsh
 
 from gpukpca._typing import Array
 from gpukpca.backend.lapack import failing_minor
@@ -92,7 +92,7 @@ def largest_eigenvalue(C: np.ndarray) -> float:
 def _ritz_value(A: np.ndarray, start: np.ndarray) -> float:
     """Return about the largest eigenvalue of A (s, s), by Lanczos where it is large."""
     if len(A) > SMALL:
-        with suppress(ArpackNoConvergence):
+        with suppress(ArpackError):
             return float(eigsh(A, 1, which="LA", v0=start, tol=RESIDUAL, return_eigenvectors=False)[0])
     return float(np.linalg.eigvalsh(A)[-1])
 
