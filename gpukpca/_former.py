@@ -1,4 +1,4 @@
-"""Names and parameters that left the public interface: they work for one minor version, with a FutureWarning."""
+"""Names and parameters that left the public interface: they work until 0.24, with a FutureWarning."""
 
 from __future__ import annotations
 

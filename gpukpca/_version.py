@@ -1,3 +1,3 @@
 """The version of the library, where every room can read it."""
 
-__version__ = "0.22.0"
+__version__ = "0.23.0"
