@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, reduce
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, Literal, get_args
 
 from sklearn.base import BaseEstimator
@@ -165,15 +166,28 @@ def rules_of(kind: Any) -> dict[str, Rule | CheckedBy]:
     return {name: known.get(name, LATER) for name in sorted(signature(kind).parameters)}
 
 
+@cache
+def _right_defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults of a class that its rules allow, by name."""
+    right, parameters = {}, signature(kind).parameters
+    for name, rule in rules_of(kind).items():
+        with suppress(InvalidParameterError):
+            rule.check(kind.__name__, name, parameters[name].default)
+            right[name] = parameters[name].default
+    return right
+
+
 def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the parameters; raise `InvalidParameterError` for those that no data could make right.
 
     Those of a pre-image are included.
     """
     kind: Any = type(estimator)
-    parameters = {name: getattr(estimator, name) for name in rules_of(kind)}
+    parameters, right = {}, _right_defaults(kind)
     for name, rule in rules_of(kind).items():
-        rule.check(kind.__name__, name, parameters[name])
+        value = parameters[name] = getattr(estimator, name)
+        if value is not right.get(name, Parameter.empty):
+            rule.check(kind.__name__, name, value)
     if isinstance(preimage := parameters.get("preimage"), ParameterObject):
         check_parameters(preimage)
     _check_options(parameters)
