@@ -47,12 +47,12 @@ def apply(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) ->
         import cupy
 
         answer = cupy.empty(T.shape, dtype)
-    return _kernel(name)(T, *parameters, answer)
+    return _kernel(f"gpukpca_{name}")(T, *parameters, answer)
 
 
 @cache
 def _kernel(name: str) -> Any:
     import cupy
 
-    parameters, operation = OPERATIONS[name]
-    return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, f"gpukpca_{name}")
+    parameters, operation = OPERATIONS[name.removeprefix("gpukpca_")]
+    return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, name)
