@@ -379,7 +379,7 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
         raise ValueError(f"no pass over a twin follows the phase {phase.name}")
     numbers = [value for value in parts.values() if type(value) is int and value > MOST]
     counts = state.first_check <= state.last_check <= state.n_passes and state.twin_passes <= state.n_passes
-    counts = counts and state.p <= n and (state.coupled or 0) <= k
+    counts = counts and state.p <= n and 0 <= (state.coupled or 0) <= k
     if numbers or abs(state.exponent or 0) > MOST_EXPONENT or not counts:
         raise ValueError(f"its counts contradict each other, such as {state.p} components of {n} rows")
     return state

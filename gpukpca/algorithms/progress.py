@@ -72,6 +72,8 @@ class Progress:
 
 Listener = Callable[[Progress], None]
 LOGGER = logging.getLogger("gpukpca")
+# Passes whose residuals show their decay.
+RECENT = 3
 # Seconds from the last line to one within a pass.
 SECONDS_A_LINE = 30.0
 
@@ -144,7 +146,7 @@ class ETAListener:
     def __init__(self, listener: Listener, clock: Callable[[], float] = time.perf_counter) -> None:
         self.listener = listener
         self.clock = clock
-        # The end, the number and the seconds of the last pass, and the lowest residual so far, by pass.
+        # The end, the number and the seconds of the last pass, and residuals by pass since the last jump upwards.
         self._ended, self._pass = clock(), -1
         self._seconds: float | None = None
         self._residuals: list[tuple[int, float]] = []
@@ -169,7 +171,7 @@ class ETAListener:
             event = replace(event, seconds_left=of_fit, text=event.text + left)
         elif event.stage in ("pass", "step"):
             self._measure(event)
-            self._left = self._by_residual(event)
+            self._left = self._after_pass(event) if event.stage == "pass" else self._after_step(event)
             self._left = self._by_passes(event.done) if self._left is None else self._left
             left = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, seconds=self._seconds, text=event.text + left)
@@ -209,16 +211,24 @@ class ETAListener:
         self._seconds, self._ended, self._pass = now - self._ended, now, event.done
         self._tile = self._first_tile = 0
 
-    def _by_residual(self, event: Progress) -> float | None:
-        """Return the time left by the decay of the residual in the second half of the passes or steps."""
+    def _after_step(self, event: Progress) -> float | None:
         if not event.tolerance:
             return None
         if event.residual is not None:
             lowest = min([event.residual, *(residual for _, residual in self._residuals[-1:])])
             self._residuals.append((event.done, lowest))
-        # Extrapolations of EM make the residual fall by leaps, which half of the steps even out.
+        # Extrapolations make the residual fall by leaps: its decay is that of the second half of the steps.
         half = [earlier for earlier in self._residuals if 2 * earlier[0] <= event.done] or self._residuals[:1]
         return self._until(event, half[-1], self._residuals[-1]) if half else None
+
+    def _after_pass(self, event: Progress) -> float | None:
+        if not event.residual or not event.tolerance:
+            return 0.0 if event.residual == 0.0 else None
+        if self._residuals and event.residual >= self._residuals[-1][1]:
+            self._residuals = []
+        self._residuals = [*self._residuals[-RECENT:], (event.done, event.residual)]
+        # The residual falls on as in the last few passes.
+        return self._until(event, self._residuals[0], self._residuals[-1])
 
     def _until(self, event: Progress, earlier: tuple[int, float], later: tuple[int, float]) -> float | None:
         """Return the time until the residual, which fell between two passes, is the tolerance."""

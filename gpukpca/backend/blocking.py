@@ -59,8 +59,9 @@ CHECKED_ROWS = 8192
 # Bytes of host rows that are copied to a device together: long compared with the call of a copy (0.3 ms at 50 GB/s).
 # CuPy keeps two such pieces of pinned memory. Estimated.
 TRANSFER_BYTES = 16 * 2**20
-# Bytes of data that a thread hashes at once, with three times as many for their words.
-HASHED_BYTES = 2**20
+# Bytes of data with one hash, and of data that a thread hashes at once. An end of a panel on a cluster, of less than
+# the first, goes to the client.
+HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
 # Bytes of the arguments of one task on a cluster. Dask warns of a task beyond 10 MB.
 TASK_BYTES = 2**23
 # Bytes of a panel on a cluster that joins several chunks.
@@ -146,8 +147,6 @@ SCATTER_TILE_EDGE = 1024
 SPARSE_NARROW_COLUMNS = 8
 # Columns of such blocks after which the matrix is copied: the copy takes as long as it saves in a hundred.
 SPARSE_COPY_AFTER = 128
-# Most rows of a panel of a product of two sparse matrices that a plan counts.
-SPARSE_PANEL_ROWS = 1024
 # Entries of a tile that a product of sparse rows holds as a sparse matrix: 1.5 MiB with their indices, half of a tile.
 SPARSE_PRODUCT_ENTRIES = 2**17
 # Entries of a panel of the E step: it stays in cache, and calls do not count.

@@ -19,6 +19,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.random import seeded_uniform
 from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import InvalidParameterError
@@ -27,6 +28,8 @@ from gpukpca.exceptions import InvalidParameterError
 # may compute its products by transforms or in part in a narrower type.
 ENTRY_ROUNDING, PRODUCT_ROUNDING = 100.0, 0.5
 REAL = "biuf"
+# Entries of a sparse matrix that are compared at once with those of its transpose.
+COMPARED_ENTRIES = 2**20
 
 
 def as_operator(op: Any) -> SymmetricOperator:
@@ -110,15 +113,19 @@ class ExternalOperator(SymmetricOperator):
         """Raise where the object is not symmetric beyond rounding."""
         eps = epsilon(self.like)
         if is_sparse(self.A):
-            A = self._by_rows.astype(self.dtype)
+            A = self._by_rows
             if not np.all(np.isfinite(A.data)):
                 raise InvalidParameterError(f"{self.name} contains NaN or infinity.")
-            difference = abs(A - A.T).tocoo()
-            largest = float(np.max(difference.data, initial=0.0))
-            if largest > ENTRY_ROUNDING * eps * float(np.max(np.abs(A.data), initial=0.0)):
-                at = int(np.argmax(difference.data))
-                i, j = sorted((int(difference.row[at]), int(difference.col[at])))
-                raise self._asymmetric(f"its entries ({i}, {j}) and ({j}, {i}) differ by {largest:.4g}")
+            size = float(np.max(np.abs(A.data), initial=0.0))
+            columns = A.T.tocsr()
+            for start, stop in row_slices(A.shape[0], max(1, A.shape[0] * COMPARED_ENTRIES // max(1, A.nnz))):
+                difference = (A[start:stop].astype(self.dtype) - columns[start:stop].astype(self.dtype)).tocoo()
+                moduli = np.abs(difference.data)
+                largest = float(np.max(moduli, initial=0.0))
+                if largest > ENTRY_ROUNDING * eps * size:
+                    at = int(np.argmax(moduli))
+                    i, j = sorted((start + int(difference.row[at]), int(difference.col[at])))
+                    raise self._asymmetric(f"its entries ({i}, {j}) and ({j}, {i}) differ by {largest:.4g}")
             return
         n = self.shape[0]
         probes = seeded_uniform((n, 2)) - 0.5

@@ -53,7 +53,8 @@ class ProgressBar(Progress):
         if (left := event.seconds_left) is not None:
             spent = self.tasks[self.whole].elapsed or 0.0
             self.update(self.whole, total=spent + left, completed=spent)
-            text = f"{text}, {format_seconds(left)} left".removeprefix(", ")
+            if event.stage not in ("pass", "step", "tiles"):  # whose texts state it
+                text = f"{text}, {format_seconds(left)} left".removeprefix(", ")
         self.update(self.whole, text=text)
 
     def stop(self) -> None:

@@ -387,15 +387,18 @@ def _begun_copy(X: np.ndarray, most_bytes: int, stream: Any, parts: deque[Any]) 
 
 
 def _pinned(like: Any) -> np.ndarray:
-    """Return host memory for an array, pinned unless a limit of the system on locked memory refuses that."""
+    """Return host memory for an array, pinned unless a limit of the system on locked memory refuses that.
+
+    CuPy keeps every size of pinned memory that it ever gave, so sizes are powers of two.
+    """
     import cupy
     import cupyx
 
     try:
-        pinned: np.ndarray = cupyx.empty_pinned(like.shape, like.dtype)
+        memory: np.ndarray = cupyx.empty_pinned((1 << max(0, like.nbytes - 1).bit_length(),), np.uint8)
     except cupy.cuda.runtime.CUDARuntimeError:
         return np.empty(like.shape, like.dtype)
-    return pinned
+    return memory[: like.nbytes].view(like.dtype).reshape(like.shape)
 
 
 def _event() -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,34 +111,47 @@ def _is_of_user(value: Any) -> bool:
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
+# The rows of a panel before the first whole block, the hashes of its whole blocks, and the rows after them.
+Pieces = tuple[bytes, bytes, bytes]
+
 
 def digest_of(X: Any, n_jobs: int | None = None) -> str:
-    """Return a hash of X, made of the hashes of its rows.
+    """Return a hash of X, made of the hashes of fixed blocks of rows.
 
     It is the same on every device, and for every number of threads and of panels on a cluster.
     """
-    digest = hashlib.sha256()
-    for part in [X.data[:, None], X.indices[:, None], X.indptr[:, None]] if is_sparse(X) else [X]:
-        if isinstance(part, Rows):
-            hashes: Iterable[np.ndarray] = part.each(_row_hashes)
-        else:
-            slices = row_slices(int(part.shape[0]), max(1, blocking.HASHED_BYTES // (8 * max(1, int(part.shape[1])))))
-            work = partial(_hashes_of_slice, part)
-            hashes = map_in_order(work, slices, worker_count(part, n_jobs))
-        for one in hashes:
-            digest.update(one.tobytes())
-    return digest.hexdigest()[:32]
+    parts = [X.data[:, None], X.indices[:, None], X.indptr[:, None]] if is_sparse(X) else [X]
+    return hashlib.sha256(b"".join(_digest_of_part(part, n_jobs) for part in parts)).hexdigest()[:32]
 
 
-def _hashes_of_slice(part: Any, rows: tuple[int, int]) -> np.ndarray:
-    return _row_hashes(take_rows(part, *rows))
+def _digest_of_part(part: Any, n_jobs: int | None) -> bytes:
+    """Return the hash of the hashes of the blocks of an array of two dimensions."""
+    block = max(1, blocking.HASHED_BYTES // (8 * max(1, int(part.shape[1]))))
+    numbers = np.arange(int(part.shape[0]))[:, None]
+    if isinstance(part, Rows):
+        panels = part.each(_pieces, part.split(numbers), block)
+    else:
+        slices = row_slices(len(numbers), block * max(1, blocking.HASHED_TOGETHER // blocking.HASHED_BYTES))
+
+        def work(rows: tuple[int, int]) -> Pieces:
+            return _pieces(take_rows(part, *rows), numbers[slice(*rows)], block)
+
+        panels = map_in_order(work, slices, worker_count(part, n_jobs))
+    whole, rest = hashlib.sha256(), b""
+    for head, hashes, tail in panels:
+        rest += head
+        if hashes or tail:
+            whole.update(hashlib.sha256(rest).digest() + hashes if rest else hashes)
+            rest = tail
+    if rest:
+        whole.update(hashlib.sha256(rest).digest())
+    return whole.digest()
 
 
-def _row_hashes(rows: Any) -> np.ndarray:
-    """Return Σ aⱼ wⱼ modulo 2⁶⁴ for the 32-bit words w of every row: equal for other rows with a chance of 2⁻³².
-
-    Dietzfelbinger, STACS (1996) 569. The random a are those of a generator whose stream NumPy does not change.
-    """
-    words = np.ascontiguousarray(to_host(rows)).view(np.uint32)
-    factors = np.frombuffer(np.random.RandomState(0).bytes(8 * words.shape[1]), dtype=np.uint64)
-    return words.astype(np.uint64) @ factors
+def _pieces(panel: Any, numbers: Any, block: int) -> Pieces:
+    """Return the pieces of a panel, whose rows have these numbers, for blocks of rows."""
+    rows = to_host(panel)
+    first = min(-int(numbers[0, 0]) % block, len(rows))
+    stop = len(rows) - (len(rows) - first) % block
+    hashes = (hashlib.sha256(rows[k : k + block].tobytes()).digest() for k in range(first, stop, block))
+    return rows[:first].tobytes(), b"".join(hashes), rows[stop:].tobytes()

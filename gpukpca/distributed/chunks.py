@@ -118,7 +118,6 @@ class ChunkRows(ClusterRows):
         self._describe([fact.shape[0] for fact in kept], d, np.dtype(dtype))
         self._as_panel = dtype, cuda
         self.chunks: list[int] = [fact.shape[0] for fact in facts]
-        self._starts = np.cumsum([0, *self.chunks]).tolist()
         self.on_gpu: bool = cuda
         found = [(fact.shape[0], fact.nan, fact.infinity) for fact in facts]
         refuse_entries(found, dtype, FINITE, "Input X", of_missing=self._advice)
@@ -171,7 +170,7 @@ class ChunkRows(ClusterRows):
 
     def _call(self, k: int, function: Callable[..., Any], choice: Callable[..., Any] = itself, **how: Any) -> OfChunk:
         """Return the task of a chunk; see `on_chunk`."""
-        said = (k, (self.chunks[k], self.shape[1]), self._starts[k], self._advice) if self._is_said else None
+        said = (k, (self.chunks[k], self.shape[1]), self._advice) if self._is_said else None
         return partial(on_chunk, function=function, panel=(*self._as_panel, choice), said=said, **how)
 
     def _futures(self, name: str, calls: Mapping[int, OfChunk], *arguments: Any) -> list[Any]:

@@ -30,13 +30,13 @@ class ChunkFacts:
 def chunk_facts(chunk: Any, _: tuple[Any, ...], k: int) -> list[ChunkFacts]:
     """Return the contents of chunk k, in a list; raise as the gate does where it is no table of real numbers."""
     with device_context(chunk), held_warnings() as held:
-        rows = as_rows(chunk, name=f"chunk {k} of X")
+        rows = as_rows(chunk, name=f"X.blocks[{k}]")
         found = entries_not_finite(rows)
     return [ChunkFacts(tuple(map(int, rows.shape)), dtype_name(rows.dtype), is_foreign(rows), *found, tuple(held))]
 
 
-def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], start: int, advice: str) -> None:
-    """Raise where chunk k, whose rows begin at row `start`, is not what the Dask array says, or not finite."""
+def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], advice: str) -> None:
+    """Raise where chunk k is not what the Dask array says, or not finite."""
     (fact,) = chunk_facts(chunk, (), k)
     if fact.shape != shape:
         raise ValueError(
@@ -48,8 +48,7 @@ def check_chunk(chunk: Any, dtype: str, k: int, shape: tuple[int, int], start: i
             f"chunk {k} holds {fact.dtype}{where}, and the Dask array says {dtype}; give the type and the library of "
             "the chunks with X.map_blocks(..., meta=...)."
         )
-    found = [(start, NONE_FOUND, NONE_FOUND), (shape[0], fact.nan, fact.infinity)]
-    refuse_entries(found, dtype, FINITE, f"chunk {k} of X", of_missing=advice)
+    refuse_entries([(shape[0], fact.nan, fact.infinity)], dtype, FINITE, f"X.blocks[{k}]", of_missing=advice)
 
 
 def checked_width(facts: Sequence[ChunkFacts]) -> int:

@@ -97,9 +97,15 @@ class ShiftedDotRows(DotRows):
 
 
 def _rounded_once(mean: np.ndarray, factor: float, coef0: float) -> float:
-    """Return factor ‖m‖² + coef0, rounded once."""
-    square = sum(Fraction(entry) ** 2 for entry in mean.astype(np.float64).tolist())
-    return float(Fraction(factor) * square + Fraction(coef0))
+    """Return factor ‖m‖² + coef0, rounded once: halves of 26 bits have exact products (Dekker 1971)."""
+    m = mean.astype(np.float64)
+    high = m * (2.0**27 + 1.0)
+    high = high - (high - m)
+    low = m - high
+    terms = np.concatenate([high * high, 2.0 * high * low, low * low]).tolist()
+    square = math.fsum(terms)
+    exact = Fraction(square) + Fraction(math.fsum([*terms, -square]))
+    return float(Fraction(factor) * exact + Fraction(coef0))
 
 
 def _along(s: Any, factor: float, mean: Array) -> Array:

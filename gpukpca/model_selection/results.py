@@ -104,7 +104,9 @@ def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[
             f"no candidate could be scored on every fold: {how} of the {fits} fits failed. The first, {grid[number]}: "
             f"{type(first).__name__}: {first}"
         ) from first
-    reasons = {f"{type(error).__name__}: {error}": f"{grid[number]} on fold {k}" for k, number, error in failed}
+    reasons: dict[str, str] = {}
+    for k, number, error in failed:
+        reasons.setdefault(f"{type(error).__name__}: {error}", f"{grid[number]} on fold {k}")
     if reasons:
         lines = [f"{where}: {reason}" for reason, where in list(reasons.items())[:MOST_REASONS]]
         warn_user(

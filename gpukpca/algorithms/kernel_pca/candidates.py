@@ -146,7 +146,7 @@ def among_all(task: FitTask, edge: int) -> Candidate:
     add = parts_of_factor(task, rank)
     solve = {"eigenvectors": LowRank().workspace_bytes(n, p, item, task.on_gpu), "squares": add["squares"]}
     choose = {"columns of K": choice.growth_bytes(n, item, workers, task.on_gpu)}
-    prepare = {"panels": learning_bytes(task, 0 if panel else n)}
+    prepare = {"panels": learning_bytes(task, 0 if panel or task.is_sparse else n)}
     bill = Bill({"": held, "prepare": prepare, "choose": choose, "add": add, "solve": solve})
     slots, add["slots"] = rows_to_draw(task, choice, n, bill)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)

@@ -244,7 +244,8 @@ def _matrix_parts(task: PCATask, solver: PCASolver, by_samples: bool, p: int) ->
         pairs = min(p, solver.most_pairs(size))
         solution = max(solution, WIDENING * solver.workspace_bytes(size, pairs, 8, task.on_gpu))
     # Others than NumPy scale large or tiny entries in a copy.
-    solution += 8 * size * (size + LAPACK_COLUMNS) + 4 * 8 * square * (not task.reuses_memory)
+    copies = task.is_on_cluster or not is_numpy(task.place.work)
+    solution += 8 * size * (size + LAPACK_COLUMNS) + 4 * 8 * square * copies
     sums = square * (8 + item) * (workers + 2 * (task.is_batched or not task.reuses_memory))
     if task.is_on_cluster or task.is_sparse:  # one of them, with the product that is added
         sums = 4 * 8 * square
