@@ -76,6 +76,12 @@ FLAGS = ("centered", "copy", "copy_X", "fit_inverse_transform", "refit", "remove
 
 
 def _is_kernel(value: Any) -> bool:
+    if len(getattr(value, "shape", ())) == 2:
+        raise InvalidParameterError(
+            f"kernel is an array of shape {tuple(value.shape)}. A kernel matrix K takes the place of the data: "
+            'KernelPCA(kernel="precomputed").fit(K).',
+            argument="kernel",
+        )
     return value in NAMED_KERNELS if isinstance(value, str) else callable(value) and not isinstance(value, type)
 
 
@@ -100,8 +106,8 @@ RULES: dict[str, Rule | CheckedBy] = {
         "a name, a kernel object or a callable",
         _is_kernel,
         tuple(NAMED_KERNELS),
-        "{name}={value!r:.80} is not allowed. Give a name, a kernel object (an instance, not the class), or a callable "
-        'of two rows; a kernel matrix is the X of kernel="precomputed".',
+        "{name}={value!r} is not allowed. Give a name, a kernel object (an instance, not the class), or a callable of "
+        "two rows.",
         "{name}={value!r} is not known. Give one of {known}, a kernel object from gpukpca.kernels, or a "
         "callable.{near}",
     ),

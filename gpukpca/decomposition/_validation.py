@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -114,6 +115,8 @@ def check_same_place(estimator: Any, X: Any, fitted: Array, method: str) -> None
 
 def _checked(estimator: Any, container: Any, reset: bool, **how: Any) -> Array:
     is_matrix = is_precomputed(getattr(estimator, "kernel", None))
+    if is_matrix:
+        _check_not_condensed(container)
     X = as_rows(container, type(estimator).__name__, limit=limit_of(estimator), **how)
     X = dense_rows(X) if is_matrix else X
     if names := column_names(container):
@@ -123,6 +126,8 @@ def _checked(estimator: Any, container: Any, reset: bool, **how: Any) -> Array:
         elif reset and getattr(estimator, "center", False):
             _warn_of_variables(names, container, X)
     # Widths and feature names come after finiteness, as in scikit-learn.
+    if is_matrix and not reset:
+        _check_not_transposed(estimator, *X.shape)
     check_width(estimator, container, X, reset)
     return X
 
@@ -139,6 +144,32 @@ def _warn_of_variables(names: list[Any], container: Any, X: Array) -> None:
         warn_user(
             "X has equal names on both sides and negative entries, as correlations have: set center=False for those.",
             GpuKPCAWarning,
+        )
+
+
+def _check_not_condensed(container: Any) -> None:
+    """Raise where a kernel matrix is a vector of the distances between rows."""
+    shape = getattr(container, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 1 or shape[0] < 3:
+        return
+    # n(n - 1)/2 entries for n rows; the root of 1 + 8 n(n - 1)/2 = (2n - 1)² gives n.
+    if shape[0] == math.comb(side := (1 + math.isqrt(1 + 8 * shape[0])) // 2, 2):
+        raise InvalidParameterError(
+            f"the kernel matrix is a vector of {shape[0]} numbers, as scipy.spatial.distance.pdist returns the "
+            f"distances of {side} rows. squareform(distances) is their matrix D; a kernel is a function of it, such as "
+            "exp(-gamma * D**2)."
+        )
+
+
+def _check_not_transposed(estimator: Any, m: int, width: int) -> None:
+    """Raise where a kernel matrix (m, width) of new rows has them as columns."""
+    n = getattr(estimator, "n_features_in_", None)
+    # K(X, X_new) has n rows; a square matrix could be either.
+    if m == n != width:
+        raise InvalidParameterError(
+            f"X has {width} features, but {type(estimator).__name__} is expecting {n} features as input: a kernel "
+            "matrix of new rows has a row for each of them, and a column for each row of the fit. Pass its transpose, "
+            "K.T."
         )
 
 

@@ -283,11 +283,11 @@ def test_kernel_matrices_in_the_wrong_place_get_the_sentence_that_helps(rng: np.
     X = rng.standard_normal((12, 3))
     K = RBF(gamma=0.5)(X)
     model = KernelPCA(2, kernel="precomputed").fit(K)
-    with pytest.raises(ValueError, match=r"X has 5 features.* expecting 12 features"):
+    with pytest.raises(ValueError, match=r"X has 5 features.* expecting 12 features.* Pass its transpose, K\.T\."):
         model.transform(RBF(gamma=0.5)(X, X[:5]))
-    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array"):
+    with pytest.raises(ValueError, match=r"vector of 66 numbers.*of 12 rows\. squareform"):
         KernelPCA(2, kernel="precomputed").fit(pdist(X))
-    with pytest.raises(ValueError, match=r"a kernel matrix is the X of kernel=\"precomputed\""):
+    with pytest.raises(ValueError, match=r"kernel is an array of shape \(12, 12\).*precomputed.*fit\(K\)"):
         KernelPCA(2, kernel=K).fit(X)
 
     def blocks(A: np.ndarray, B: np.ndarray) -> np.ndarray:
