@@ -398,7 +398,8 @@ def _pinned(like: Any) -> np.ndarray:
         memory: np.ndarray = cupyx.empty_pinned((1 << max(0, like.nbytes - 1).bit_length(),), np.uint8)
     except cupy.cuda.runtime.CUDARuntimeError:
         return np.empty(like.shape, like.dtype)
-    return memory[: like.nbytes].view(like.dtype).reshape(like.shape)
+    part: np.ndarray = memory[: like.nbytes].view(like.dtype).reshape(like.shape)
+    return part
 
 
 def _event() -> Any:

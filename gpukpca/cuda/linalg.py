@@ -27,7 +27,7 @@ def solve_positive_definite(A: Any, B: Any) -> Any:
 
 
 def add_product(total: Any | None, T: Any, V: Any, transposed: bool) -> Any | None:
-    """Return `total` with T @ V, or Tᵀ @ V, added in one launch; None, and nothing is added, without a total.
+    """Return `total` with T @ V, or Tᵀ @ V, added in one launch; None where nothing is added.
 
     CuPy's product and sum take two launches, and five times the time of the host. Products in float16 have a total in
     float32, by default 0.

@@ -284,7 +284,7 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if isinstance(X, (str, bytes, os.PathLike)):
         what = repr(X)[:200]
         way = (
-            'Read a file first: numpy.load(path) reads .npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, '
+            'read a file first: numpy.load(path) reads .npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, '
             "and pandas.read_csv(path) reads tables"
         )
     elif type(X).__name__ == "LazyFrame":

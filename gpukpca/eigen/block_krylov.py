@@ -46,8 +46,8 @@ PASSES, FEWEST_PASSES = {8: 8.0, 4: 6.5}, 3.0
 SPARE_COLUMNS, SAVED_BY_COLUMNS = 22, 2.0
 # Squares of the columns of the basis that a card holds in float64 for their eigenproblem.
 DEVICE_SQUARES = 8
-# Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
-PER_BASIS_ENTRY, STEPS_A_PASS = 8, 10
+# Operations a pass for each entry of the basis and each column of a block: a projection, and what it subtracts.
+PER_BASIS_ENTRY, STEPS_A_PASS = 4, 10
 
 COUNTS = dict.fromkeys(("block_size", "max_passes", "max_blocks"), one_of(NONE, COUNT))
 COUNTS["passes"] = one_of(NONE, integer(at_least=0))

@@ -16,6 +16,7 @@ import numpy as np
 from gpukpca._rules import CALLABLE, Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
+from gpukpca.backend.elementwise import repeated_product
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
 from gpukpca.data.rows import fold
 from gpukpca.data.slicing import gather_rows, place_of, row_panels, take_rows
@@ -174,7 +175,7 @@ def _power(T: Array, t: float, exponent: int) -> Array:
         (A, a), (B, b) = one, other
         return (A + a) * B + A * b, a * b
 
-    return elementwise.in_strips(T, lambda strip, _: elementwise.repeated_product(multiplied, (strip, t), exponent)[0])
+    return elementwise.in_strips(T, lambda strip, _: repeated_product(multiplied, (strip, t), exponent)[0])
 
 
 class _OfTwo(_OfValues, rules=(("k1", KERNEL), ("k2", KERNEL))):
@@ -265,11 +266,7 @@ class Power(_OfValues, rules=(("k", KERNEL), ("exponent", EXPONENT))):
 
     def offset(self, rows: CombinedRows) -> float:
         constant = self.offsets(rows)[0]
-        return (
-            elementwise.repeated_product(operator.mul, constant, int(self.exponent))
-            if constant and self.exponent
-            else 0.0
-        )
+        return repeated_product(operator.mul, constant, int(self.exponent)) if constant and self.exponent else 0.0
 
     def rounding(self, template: CombinedRows) -> float:
         return max(int(self.exponent), 1) * super().rounding(template)

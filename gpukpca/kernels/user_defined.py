@@ -264,7 +264,7 @@ def _real_number(value: Any) -> float:
 def _described(value: Any) -> str:
     """Return a float, or the type of a value and the shape of an array."""
     if isinstance(value, (float, np.floating)):
-        return _text_of(value)
+        return _text_of(float(value))
     return type(value).__name__ + (f" of shape {tuple(value.shape)}" if isinstance(value, np.ndarray) else "")
 
 

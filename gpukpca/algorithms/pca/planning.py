@@ -248,7 +248,7 @@ def _matrix_parts(task: PCATask, solver: PCASolver, by_samples: bool, p: int) ->
     solution += 8 * size * (size + LAPACK_COLUMNS) + 4 * 8 * square * copies
     sums = square * (8 + item) * (workers + 2 * (task.is_batched or not task.reuses_memory))
     if task.is_on_cluster or task.is_sparse:  # one of them, with the product that is added
-        sums = 4 * 8 * square
+        sums = (2 if task.is_sparse else 4) * 8 * square
     elif by_samples and task.reuses_memory and size > blocking.PRIVATE_SCATTER_UP_TO:  # by tiles of one matrix
         sums = 2 * 8 * square
     held = {"all batches": 2 * task.stored * item * (by_samples and task.is_batched)}
