@@ -507,8 +507,8 @@ def test_coordinates_without_labels_are_a_guess(X):
 
 
 WRONG = [
-    ({"n_clusters": 31}, np.asarray, InvalidParameterError, "n_clusters=31 must be at most n_samples = 30"),
-    ({"n_components": 4}, np.asarray, InvalidParameterError, "n_components=4 must be at most min.* = 3"),
+    ({"n_clusters": 31}, np.asarray, InvalidParameterError, "n_clusters=31 must be at most n_samples=30"),
+    ({"n_components": 4}, np.asarray, InvalidParameterError, "n_components=4 must be less than n_features=4"),
     ({"n_components": 3}, lambda X: X[:2], InvalidParameterError, "n_components=3 must be at most"),
     ({"n_clusters": True}, np.asarray, InvalidParameterError, "n_clusters=True"),
     ({"n_clusters": "aic"}, np.asarray, InvalidParameterError, 'or "bic"'),

@@ -229,7 +229,7 @@ def test_the_first_pass_checks_the_chunks(active, no_room):
     models = [PCA(2), KernelPCA(2, kernel="linear"), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))]
     for model in models:
         for value, text in ((np.nan, "NaN"), (-np.inf, "infinity")):
-            with pytest.raises(ValueError, match=rf"contains {text}.*: 1 value\(s\), the first in row 233, column 2"):
+            with pytest.raises(ValueError, match=rf"contains {text}.*: 1 value\(s\), the first in row 33, column 2"):
                 model.fit(da.from_array(with_value(233, value), chunks=(50, D)))
     A = da.from_array(data(), chunks=(50, D))
     for change, dtype, error, text in (
@@ -398,7 +398,7 @@ def test_entries_of_sparse_chunks_are_checked(active, no_room):
     X = with_value(233, np.nan)
     for model in (PCA(2), KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=20))):
         for form in (scipy.sparse.csr_array, scipy.sparse.lil_array):
-            with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 233, column 2"):
+            with pytest.raises(ValueError, match=r"contains NaN.*: 1 value\(s\), the first in row 33, column 2"):
                 model.fit(da.from_array(X, chunks=(100, D)).map_blocks(form))
 
 

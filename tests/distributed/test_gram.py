@@ -368,17 +368,17 @@ WRONG = {
     "sparse, of another library": (
         lambda: lazily_wrong(Coordinates()),
         TypeError,
-        "chunk 0 of X is a sparse Coordinates .* pass a CSR matrix of SciPy",
+        r"X.blocks\[0\] is a sparse Coordinates .* pass a CSR matrix of SciPy",
     ),
-    "masked": (lambda: lazily_wrong(np.ma.masked_less(np.eye(2), 1)), TypeError, r"chunk 0 of X has masked entries"),
+    "masked": (lambda: lazily_wrong(np.ma.masked_less(np.eye(2), 1)), TypeError, r"X.blocks\[0\] has masked entries"),
     "objects": (
         lambda: lazily_wrong(np.array([["a", 1]] * 2, dtype=object)),
         ValueError,
-        "'a' .column 0, row 0 of chunk 0 of X",
+        "'a' .column 0, row 0 of X.blocks",
     ),
-    "dates": (lambda: lazily_wrong(np.zeros((2, 2), dtype="M8[s]")), TypeError, "chunk 0 of X holds dates"),
-    "complex": (lambda: lazily_wrong(1j * np.eye(2)), ValueError, "Complex data not supported: chunk 0 of X"),
-    "no array": (lambda: lazily_wrong("text"), TypeError, "chunk 0 of X is 'text', and not"),
+    "dates": (lambda: lazily_wrong(np.zeros((2, 2), dtype="M8[s]")), TypeError, r"X.blocks\[0\] holds dates"),
+    "complex": (lambda: lazily_wrong(1j * np.eye(2)), ValueError, "Complex data not supported: X.blocks"),
+    "no array": (lambda: lazily_wrong("text"), TypeError, r"X.blocks\[0\] is 'text', and not"),
     "three dimensions": (lambda: lazily_wrong(np.zeros((2, 2, 2))), ValueError, "Found array with dim 3"),
     "widths": (
         lambda: da.concatenate([lazily_wrong(np.eye(2)), lazily_wrong(np.ones((2, 3)))]),

@@ -14,6 +14,7 @@ from gpukpca.algorithms.kernel_pca.parts import (
     panel_for,
     parts_of_factor,
     parts_of_rows,
+    preparing_bytes,
     slice_bytes,
     small_work,
     solver_parts,
@@ -84,8 +85,7 @@ def stored(
         bill["solve"]["tiles in work"] = tile_bytes(task, edge)
         if panel and not task.is_batched:  # as they are read, and as they are prepared
             bill["solve"]["slices"] = 3 * min(n, edge) * task.d * item + learning_bytes(task, edge)
-        elif not (panel or task.is_sparse):  # before there are tiles
-            bill["prepare"] = {"panels": learning_bytes(task, n)}
+        bill["prepare"] = {"panels": preparing_bytes(task, panel)}  # before there are tiles
         if is_tiled:
             sizes = task.tile_budget(bill.peak), n, item, task.workers, edge
             devices = 1 if isinstance(solver, Dense) else 1 + len(task.place.others)
@@ -146,7 +146,7 @@ def among_all(task: FitTask, edge: int) -> Candidate:
     add = parts_of_factor(task, rank)
     solve = {"eigenvectors": LowRank().workspace_bytes(n, p, item, task.on_gpu), "squares": add["squares"]}
     choose = {"columns of K": choice.growth_bytes(n, item, workers, task.on_gpu)}
-    prepare = {"panels": learning_bytes(task, 0 if panel or task.is_sparse else n)}
+    prepare = {"panels": preparing_bytes(task, panel)}
     bill = Bill({"": held, "prepare": prepare, "choose": choose, "add": add, "solve": solve})
     slots, add["slots"] = rows_to_draw(task, choice, n, bill)
     source: Storage = TiledStorage(n, workers, edge, 0, panel)

@@ -13,9 +13,10 @@ from gpukpca.eigen.solver import PlannedSolver
 from gpukpca.gram.storage import GivenStorage, Storage
 from gpukpca.kernels import Kernel, Precomputed
 
-# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns; and the
-# bytes of an entry of their product: as it is stored, and dense in float64 with its copy.
-SPARSE_SLICES, SPARSE_PRODUCT_BYTES = 6, 32
+# Copies of CSR rows in the slices of a tile: of both sides and of a strip, widened, multiplied and by columns.
+SPARSE_SLICES = 6
+# Bytes of an entry of a product of CSR slices: as it is stored, and dense in float64 with its copy.
+SPARSE_PRODUCT_BYTES, DENSE_PRODUCT_BYTES = 16, 16
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Arrays of k² of a factor's k columns: of every worker while Fᵀ F is summed, and in LAPACK and the fit at once.
@@ -42,6 +43,12 @@ def parts_of_rows(task: FitTask, rows: int) -> Parts:
     return {"data copy": task.copy_bytes, "prepared rows": rows * row * (2 if task.is_batched or rows < task.n else 1)}
 
 
+def preparing_bytes(task: FitTask, panel: int) -> int:
+    """Return the bytes while all rows in memory are prepared; 0 where slices of them are."""
+    in_slices = task.template is None or task.is_sparse or task.is_batched or panel
+    return 0 if in_slices else learning_bytes(task, task.n)
+
+
 def learning_bytes(task: FitTask, rows: int) -> int:
     """Return the bytes of a panel of some rows that is prepared: twice in float64, and in the type of K."""
     return (2 * 8 + task.item) * min(rows, task.n, panel_length(task.d, task.on_gpu)) * task.d
@@ -49,10 +56,13 @@ def learning_bytes(task: FitTask, rows: int) -> int:
 
 def tile_bytes(task: FitTask, edge: int) -> int:
     """Return the bytes of a tile of every worker that is not cached, with the slices that it is made from."""
-    entry = (task.kernel.scratch_tiles + 1) * task.item + SPARSE_PRODUCT_BYTES * task.is_sparse
-    held = edge * (edge * entry + slice_bytes(task))
+    tile = edge * edge
+    held = (task.kernel.scratch_tiles + 1) * tile * task.item + edge * slice_bytes(task)
+    if task.is_sparse:
+        product = min(tile, max(edge, blocking.SPARSE_PRODUCT_ENTRIES)) * SPARSE_PRODUCT_BYTES
+        held += product + DENSE_PRODUCT_BYTES * tile * (task.item < 8)
     begins_wide = task.on_gpu and task.template is not None and task.template.wide
-    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * edge**2) * begins_wide
+    return task.workers * held + WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * tile) * begins_wide
 
 
 def slice_bytes(task: FitTask) -> int:

@@ -217,11 +217,17 @@ def warn_of_dropped(eigen: EigenResult, spectrum: Spectrum) -> None:
 def warn_of_rank(spectrum: Spectrum, keep: int, n: float, matrix: str) -> None:
     """Warn where fewer components of a matrix carry variance than are kept, or where none is kept."""
     rank = int(np.sum(spectrum.eigenvalues > 0))
-    if keep == 0 or rank < keep:
-        others = "The others have eigenvalue 0 and zero scores" if keep else "It is 0, and none is kept"
+    if keep == 0:
+        warn_user(
+            f"no component carries variance, and none is kept: {matrix} is 0 to the rounding of {spectrum.dtype}, and "
+            "transform returns no columns.",
+            RankWarning,
+            n_samples=n,
+        )
+    elif rank < keep:
         warn_user(
             f"fewer components carry variance than were requested: {matrix} has a smaller rank to the rounding of "
-            f"{spectrum.dtype}. {others}.",
+            f"{spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
             nonzero=rank,
             n_components=keep,

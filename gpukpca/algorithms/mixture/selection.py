@@ -33,17 +33,24 @@ def candidate_pairs(n_clusters: Counts, n_components: Counts, n: int, d: int) ->
     clusters = _counts(n_clusters, min(MOST_CLUSTERS, n))
     # One at least: a check below reports where that is too many.
     components = _counts(n_components, max(1, min(MOST_COMPONENTS, n, d - 1)))
-    # A cluster needs a row, and planes of all dimensions do not separate clusters.
-    for name, most, limit, what in (
-        ("n_clusters", clusters[-1], n, "n_samples"),
-        ("n_components", components[-1], min(n, d - 1), "min(n_samples, n_features - 1)"),
-    ):
-        if most > limit:
-            raise InvalidParameterError(
-                f"{name}={most} must be at most {what} = {limit} with n_samples={n}, n_features={d}. Request fewer, or "
-                "give more rows or features.",
-                argument=name,
-            )
+    if clusters[-1] > n:
+        raise InvalidParameterError(
+            f"n_clusters={clusters[-1]} must be at most n_samples={n}: a cluster needs a row. Request fewer clusters, "
+            "or give more rows.",
+            argument="n_clusters",
+        )
+    if components[-1] >= d:
+        raise InvalidParameterError(
+            f"n_components={components[-1]} must be less than n_features={d}: planes of all dimensions do not separate "
+            "clusters. Request fewer components; data of one feature (n_features = 1) have no local PCA.",
+            argument="n_components",
+        )
+    if components[-1] > n:
+        raise InvalidParameterError(
+            f"n_components={components[-1]} must be at most min(n_samples, n_features - 1) = {min(n, d - 1)} with "
+            f"n_samples={n}, n_features={d}. Request fewer components.",
+            argument="n_components",
+        )
     return [(k, p) for k in clusters for p in components]
 
 

@@ -263,7 +263,8 @@ def points_of(fit: PCAFit, scores: Array, whiten: bool) -> Array:
     if whiten:
         scores = scores * from_host(deviations_of(fit.singular_values, fit.n_samples), scores)[None, :]
     points = scores @ fit.components
-    points = (points if fit.scale is None else points * fit.scale[None, :]) + cast(fit.mean, points.dtype)[None, :]
+    points = points if fit.scale is None else points * fit.scale[None, :]
+    points = cast(cast(points, fit.mean.dtype) + fit.mean[None, :], points.dtype)
     check_finite(points, "The scores are too large.", "The array of points")
     return points
 
