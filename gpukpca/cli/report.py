@@ -53,7 +53,7 @@ class ProgressBar(Progress):
         if (left := event.seconds_left) is not None:
             spent = self.tasks[self.whole].elapsed or 0.0
             self.update(self.whole, total=spent + left, completed=spent)
-            if event.stage not in ("pass", "step", "tiles"):  # whose texts state it
+            if " left" not in text:  # which passes and steps state
                 text = f"{text}, {format_seconds(left)} left".removeprefix(", ")
         self.update(self.whole, text=text)
 

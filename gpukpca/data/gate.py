@@ -284,7 +284,7 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     if isinstance(X, (str, bytes, os.PathLike)):
         what = repr(X)[:200]
         way = (
-            'read a file first: numpy.load(path) reads .npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, '
+            'Read a file first: numpy.load(path) reads .npy, numpy.loadtxt(path, delimiter=",") reads numbers in text, '
             "and pandas.read_csv(path) reads tables"
         )
     elif type(X).__name__ == "LazyFrame":
@@ -308,7 +308,8 @@ def check_container(X: Any, shape: str = "(n_samples, n_features)", name: str = 
     elif hasattr(X, "todense") and not is_sparse(X):
         what, way = f"a sparse {type(X).__name__} of {library_of(X)}", "pass a CSR matrix of SciPy, or a dense array"
     if way:
-        raise InvalidParameterError(f"{name} is {what}, and not an array of shape {shape}; {way}.")
+        mark = "." if way[0].isupper() else ";"
+        raise InvalidParameterError(f"{name} is {what}, and not an array of shape {shape}{mark} {way}.")
 
 
 def _check_one_table(X: Any, name: str) -> None:
