@@ -17,6 +17,7 @@ from gpukpca.backend.device import is_on_gpu, takes_eigenproblem
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import usable_cpus, worker_count
 from gpukpca.backend.work import Work, rates_text
+from gpukpca.data.place import Placement
 from gpukpca.data.rows import Rows
 from gpukpca.distributed.rows import ClusterRows
 from gpukpca.eigen import BlockKrylov, Dense
@@ -39,16 +40,17 @@ class Task:
 
     def __post_init__(self) -> None:
         X, place = self.X, self.resources.place
-        self.n, self.d = map(int, X.shape)
-        self.item = item_size(X.dtype)  # bytes
-        self.is_sparse = is_sparse(X)
-        self.is_in_panels = isinstance(X, Rows)  # no process holds all rows: batches, or panels on a cluster
-        self.is_on_cluster = self.is_in_panels and isinstance(X, ClusterRows)
-        self.is_batched = self.is_in_panels and not self.is_on_cluster  # panel by panel, by this process
-        self.place = place
-        self.on_gpu = is_on_gpu(place.work)
-        self.stored = int(X.nnz) if self.is_sparse else self.n * self.d  # entries
-        self.rows_at_once = X.largest if self.is_batched else self.n  # in memory together: all, or a batch
+        self.n: int = int(X.shape[0])
+        self.d: int = int(X.shape[1])
+        self.item: int = item_size(X.dtype)  # bytes
+        self.is_sparse: bool = is_sparse(X)
+        self.is_in_panels: bool = isinstance(X, Rows)  # no process holds all rows: batches, or panels on a cluster
+        self.is_on_cluster: bool = self.is_in_panels and isinstance(X, ClusterRows)
+        self.is_batched: bool = self.is_in_panels and not self.is_on_cluster  # panel by panel, by this process
+        self.place: Placement = place
+        self.on_gpu: bool = is_on_gpu(place.work)
+        self.stored: int = int(X.nnz) if self.is_sparse else self.n * self.d  # entries
+        self.rows_at_once: int = X.largest if self.is_batched else self.n  # in memory together: all, or a batch
 
     @cached_property
     def device_rows(self) -> Any:

@@ -72,7 +72,8 @@ class SparseCenteredMatrix(CenteredMatrix):
         self._set_matrix(X)
 
     def _set_matrix(self, X: Any) -> None:
-        self.X, self.transposed = X, X.T  # which shares memory, and takes a fiftieth of a narrow product
+        self.X: Any = X
+        self.transposed: Any = X.T  # which shares memory, and takes a fiftieth of a narrow product
         vars(self).pop("_by_columns", None)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

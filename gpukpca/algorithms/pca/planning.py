@@ -61,10 +61,11 @@ class PCATask(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.has_checkpoint = self.settings.has_checkpoint
-        self.first = max(1, self.rank.first)  # components, or the first guess where a share of the variance decides
-        self.smaller_side = min(self.n, self.d)
+        # Components, or the first guess where a share of the variance decides.
+        self.first: int = max(1, self.rank.first)
+        self.smaller_side: int = min(self.n, self.d)
         # Blocks are computed in memory that exists: those of NumPy in this process.
-        self.reuses_memory = is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster)
+        self.reuses_memory: bool = is_numpy(self.place.work) and not (self.is_sparse or self.is_on_cluster)
 
     def row_products(self, columns: int) -> Work:
         """Return the work of a product of the rows and a block of so many columns."""
