@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import concat, to_host, writable
-from gpukpca.data.products import inner_products, times_small
 from gpukpca.data.slicing import gather_rows
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.linalg import inner_products, times_small
 from gpukpca.backend.namespace import cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import directions_by_gram, orthonormal_directions, orthonormalizing_factor
 from gpukpca.backend.random import random_directions
 from gpukpca.data.column_basis import ColumnBasis
-from gpukpca.data.products import inner_products, times_small
 from gpukpca.eigen.krylov_sizes import DROP_FACTOR, operator_scale
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask
 from gpukpca.exceptions import InvalidParameterError

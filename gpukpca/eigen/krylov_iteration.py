@@ -17,12 +17,11 @@ import numpy as np
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.linalg import leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import from_host, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_directions
 from gpukpca.backend.random import random_directions
 from gpukpca.data.column_basis import ColumnBasis
-from gpukpca.data.products import inner_products
 from gpukpca.eigen.krylov_blocks import PROBES, first_block, next_block
 from gpukpca.eigen.krylov_sizes import (
     allowed_by_pair,
