@@ -71,7 +71,7 @@ class AuditPass(PlannedSolver):
 
 
 class KernelPairs(NamedTuple):
-    """What is audited: vectors (n, p), or F times axes (r, p) with the features F of landmarks.
+    """Hold what is audited: vectors (n, p), or F times axes (r, p) with the features F of landmarks.
 
     Without `eigenvalues` the vectors are scores, whose squared lengths are the eigenvalues. Without `center` they are
     those of K itself. Eigenvalue p + 1 is at most `next_eigenvalue`, and the norm of the error of landmarks at most
@@ -100,7 +100,8 @@ def audit_rows(
     """Return the audit of vectors against K of finite rows X (n, d) where `resources` say that it computes.
 
     X is an array, a CSR matrix, in batches or on a cluster. The kernel has numbers for rules. With landmarks the error
-    of Nyström is bounded, by one or two passes over K. With `weights` (n,) of the rows they are those of W^½ K W^½.
+    of Nyström is bounded, by one or two passes over K. With `weights` (n,) of the rows the vectors are those of
+    W^½ K W^½.
     """
     vectors, eigenvalues, center, landmarks, axes, norm, next_eigenvalue = audited
     started, listener = time.perf_counter(), timed(progress)

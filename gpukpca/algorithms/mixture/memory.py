@@ -31,7 +31,8 @@ def mixture_bytes(X: Array, pairs: list[tuple[int, int]], settings: MixtureSetti
     r = min(n, d)  # columns of the span of the rows: its coordinates and basis, and their QR decomposition
     span, rows = 3 * n * d * (d > n), min(n, mixture_panel_rows(d, 1, on_gpu))
     labels = n * (settings.n_init + IN_LABELS + IN_WEIGHTS * (k + 1))
-    assigned = workers * rows * IN_PANEL * (d + k) - (-n // mixture_panel_rows(r, 1, on_gpu)) * k * r
+    sums = -(-n // mixture_panel_rows(r, 1, on_gpu)) * k * r  # of the clusters, by panels
+    assigned = sums + workers * rows * IN_PANEL * (d + k)
     panel = min(n, mixture_panel_rows(r, 3 * r, on_gpu)) * r
     fitted = wide * (IN_PANEL * panel + 3 * n + 2 * r * r) + Dense().workspace_bytes(r, min(p, r), wide, on_gpu)
     copied = n * d * item * resources.place.moved + OBJECT_BYTES
